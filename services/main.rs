@@ -1,0 +1,2 @@
+//! walspool.
+fn main() {}
