@@ -1,1 +1,10 @@
-//! walspool services.
+//! walspool's services: everything that knows configuration files, targets and commands.
+//!
+//! Reading order: `config` (what the operator asks for), `check` (whether the servers agree), `capture` and `load`
+//! (into the store), `apply` (out of it), `runtime` (how the services live and die), `cli` (how a command gets here).
+//! `services/README.md` says which file decides what.
+
+pub mod config;
+pub mod exit;
+pub mod failure;
+pub mod finding;
