@@ -8,3 +8,5 @@ pub mod config;
 pub mod exit;
 pub mod failure;
 pub mod finding;
+pub mod capture;
+pub mod runtime;

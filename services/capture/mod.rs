@@ -1,0 +1,3 @@
+//! Logical capture: from the source's slot into the store's `txn/`.
+
+pub mod decision;
