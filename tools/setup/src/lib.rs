@@ -1,1 +1,30 @@
-//! To be written.
+//! Real servers, real loads, real comparisons, for the demo and the tests.
+//!
+//! Reading order: [`fetch`] (where PostgreSQL comes from), [`process`] (how a server is kept from outliving us),
+//! [`postgres`] (a throw-away server), [`types`] and [`mutate`] (what is written into it), [`pgbench`] (the load),
+//! [`compare`] (are two servers equal?), [`daemon`] (a `walspool run` that may be killed), [`report`] (what a test run used).
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), setup::SetupError> {
+//! use setup::postgres::{Options, Postgres};
+//! let server = Postgres::start(Options::major(18).conf("wal_level", "logical")).await?;
+//! let client = server.client("postgres").await?;
+//! client.batch_execute("CREATE TABLE t (id int PRIMARY KEY)").await?;
+//! # Ok(()) }
+//! ```
+
+pub mod account;
+pub mod compare;
+pub mod daemon;
+mod error;
+pub mod fetch;
+pub mod mutate;
+pub mod pgbench;
+pub mod port;
+pub mod postgres;
+pub mod process;
+pub mod report;
+pub mod tls;
+pub mod types;
+
+pub use error::{Result, SetupError};
