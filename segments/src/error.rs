@@ -28,7 +28,9 @@ pub enum FormatError {
         found: String,
     },
     /// Written by a newer walspool: use that version.
-    #[error("unsupported {what}: this version reads {supported}, found {found}; use the walspool version that wrote it")]
+    #[error(
+        "unsupported {what}: this version reads {supported}, found {found}; use the walspool version that wrote it"
+    )]
     UnsupportedVersion {
         /// The version field.
         what: &'static str,

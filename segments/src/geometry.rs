@@ -64,7 +64,8 @@ impl Geometry {
         let tail = u64::from(self.tail_bytes);
         let block_good = matches!(self.block_bytes, 512 | 4096);
         limit("block_bytes", block_good, "512 or 4096", block)?;
-        let segment_good = self.segment_bytes.is_multiple_of(block) && (16 << 10..=1 << 30).contains(&self.segment_bytes);
+        let segment_good =
+            self.segment_bytes.is_multiple_of(block) && (16 << 10..=1 << 30).contains(&self.segment_bytes);
         limit("segment_bytes", segment_good, "a multiple of block_bytes from 16 KiB to 1 GiB", self.segment_bytes)?;
         let tail_good = tail.is_multiple_of(block) && tail >= 512 && tail <= self.segment_bytes / 4;
         limit("tail_bytes", tail_good, "a multiple of block_bytes from 512 to a quarter of segment_bytes", tail)

@@ -3,19 +3,39 @@
 //! `segments/FORMAT.md` is the normative description; this crate is its only implementation. It knows bytes and
 //! files, but no threads, no ring and no PostgreSQL (except [`Lsn`] as a number).
 
+mod builder;
 mod checksum;
 mod error;
+mod footer;
 mod geometry;
+mod group;
+mod header;
+mod mapped;
 mod name;
 mod position;
+mod record;
+mod scan;
 mod stream;
+mod summary;
+mod view;
 
+pub use builder::{GroupBuilder, GroupPlace};
 pub use checksum::checksum;
 pub use error::{FormatError, RecordRange};
+pub use footer::{AdoptedSpill, FOOTER_FIXED_BYTES, FOOTER_MAGIC, Footer};
 pub use geometry::{BODY_BYTES_MAX, Geometry};
+pub use group::{GROUP_HEADER_BYTES, GROUP_MAGIC, GroupHeader, Mark};
+pub use header::{
+    CHECKSUM_CRC32C, FORMAT_MAJOR, INCOMPATIBLE_FEATURES_KNOWN, SEGMENT_HEADER_BYTES, SEGMENT_MAGIC, SegmentHeader,
+};
+pub use mapped::{MappedSegment, SegmentIdentity};
 pub use name::{SEGMENT_SUFFIX, parse_segment_file_name, segment_file_name};
 pub use position::{
     Incarnation, Lsn, ParseLsnError, Position, SegmentId, Seqno, StoreId, StreamEpoch, SystemIdentifier, TimelineId,
     UnixMicros,
 };
+pub use record::{BODY_ALIGNMENT, RECORD_HEADER_BYTES, RecordMeta, RecordRef, record_bytes};
+pub use scan::{Scan, ScanEnd, ScanSource, ScanStart, scan};
 pub use stream::{RecordKind, StreamKind};
+pub use summary::{INDEX_ENTRY_BYTES, IndexEntry, SegmentSummary};
+pub use view::{GroupView, Records};

@@ -34,7 +34,16 @@ mod tests {
 
     #[test]
     fn other_names_are_no_segments() {
-        for name in ["", ".seg", "1.seg", "0000000000000000.seg", "000000000000000A.seg", "+00000000000000a.seg", "000000000000000a.seg.tmp", "000000000000000a"] {
+        for name in [
+            "",
+            ".seg",
+            "1.seg",
+            "0000000000000000.seg",
+            "000000000000000A.seg",
+            "+00000000000000a.seg",
+            "000000000000000a.seg.tmp",
+            "000000000000000a",
+        ] {
             assert_eq!(parse_segment_file_name(name), None, "{name}");
         }
     }

@@ -1,0 +1,136 @@
+//! Building a group in a buffer that the caller owns (and that a ring may write from).
+
+use crate::checksum::copy_with_checksum;
+use crate::geometry::Geometry;
+use crate::group::{GROUP_HEADER_BYTES, GroupHeader, Mark};
+use crate::position::{Incarnation, Seqno, UnixMicros};
+use crate::record::{BODY_ALIGNMENT, RECORD_HEADER_BYTES, RecordHeader, RecordMeta, record_bytes};
+
+/// What is known only when a group's place is: it completes the checksums.
+#[derive(Clone, Copy, Debug)]
+pub struct GroupPlace {
+    /// Life of the file it goes to.
+    pub incarnation: Incarnation,
+    /// Offset in that file, a multiple of the block.
+    pub offset: u64,
+    /// Time of writing.
+    pub written_at: UnixMicros,
+    /// What is durable by now.
+    pub mark: Mark,
+}
+
+/// A group while records gather.
+///
+/// Bodies are copied and summed once, here. Header checksums follow in [`GroupBuilder::finish`], because which
+/// segment (and so which incarnation and offset) a group lands in is decided when the device is free.
+#[derive(Debug)]
+pub struct GroupBuilder {
+    used_bytes: usize,
+    record_count: u32,
+    first_seqno: Seqno,
+    last_seqno: Seqno,
+}
+
+impl Default for GroupBuilder {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl GroupBuilder {
+    /// An empty group.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { used_bytes: GROUP_HEADER_BYTES, record_count: 0, first_seqno: Seqno::NONE, last_seqno: Seqno::NONE }
+    }
+
+    /// Header and records so far, unpadded.
+    #[must_use]
+    pub const fn used_bytes(&self) -> usize {
+        self.used_bytes
+    }
+
+    /// Number of records so far.
+    #[must_use]
+    pub const fn record_count(&self) -> u32 {
+        self.record_count
+    }
+
+    /// True before the first record.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.record_count == 0
+    }
+
+    /// First record, [`Seqno::NONE`] while empty.
+    #[must_use]
+    pub const fn first_seqno(&self) -> Seqno {
+        self.first_seqno
+    }
+
+    /// Last record, [`Seqno::NONE`] while empty.
+    #[must_use]
+    pub const fn last_seqno(&self) -> Seqno {
+        self.last_seqno
+    }
+
+    /// Bytes that the group would have, padded, with one more record of `body_bytes`.
+    #[must_use]
+    pub const fn padded_bytes_with(&self, body_bytes: usize, geometry: &Geometry) -> u64 {
+        geometry.padded((self.used_bytes + record_bytes(body_bytes)) as u64)
+    }
+
+    /// Copies one record into `buffer` behind those that are there.
+    ///
+    /// # Panics
+    /// When the body is too long, the buffer too short ([`GroupBuilder::padded_bytes_with`] tells before), or the seqno
+    /// does not follow.
+    pub fn push(&mut self, buffer: &mut [u8], geometry: &Geometry, meta: &RecordMeta, body: &[u8]) {
+        assert!(body.len() <= geometry.body_bytes_max() as usize, "a body of {} bytes", body.len());
+        assert!(self.is_empty() || meta.seqno == self.last_seqno.next(), "{} after {}", meta.seqno, self.last_seqno);
+        let record = &mut buffer[self.used_bytes..][..record_bytes(body.len())];
+        let (header, stored) = record.split_at_mut(RECORD_HEADER_BYTES);
+        let (stored, padding) = stored.split_at_mut(body.len());
+        padding.fill(0);
+        let body_checksum = copy_with_checksum(stored, body);
+        RecordHeader::encode_unsummed(meta, body.len() as u32, body_checksum, header);
+        if self.is_empty() {
+            self.first_seqno = meta.seqno;
+        }
+        self.last_seqno = meta.seqno;
+        self.record_count += 1;
+        self.used_bytes += record_bytes(body.len());
+        assert!(self.used_bytes.is_multiple_of(BODY_ALIGNMENT));
+    }
+
+    /// Completes checksums, header and padding; returns the bytes to write, a multiple of the block.
+    ///
+    /// # Panics
+    /// When the group is empty, its place is no block boundary or past the content of a segment, or the buffer has no
+    /// room for the padding.
+    pub fn finish(&self, buffer: &mut [u8], geometry: &Geometry, place: &GroupPlace) -> usize {
+        assert!(!self.is_empty(), "an empty group is never written");
+        assert!(place.offset.is_multiple_of(u64::from(geometry.block_bytes)));
+        let group_bytes = geometry.padded(self.used_bytes as u64) as usize;
+        assert!(place.offset >= geometry.content_start());
+        assert!(place.offset + group_bytes as u64 <= geometry.content_end(), "the group fits the segment");
+        let mut at = GROUP_HEADER_BYTES;
+        while at < self.used_bytes {
+            let body_bytes = RecordHeader::sum(&mut buffer[at..], place.incarnation);
+            at += record_bytes(body_bytes as usize);
+        }
+        assert_eq!(at, self.used_bytes);
+        buffer[self.used_bytes..group_bytes].fill(0);
+        let header = GroupHeader {
+            group_bytes: group_bytes as u32,
+            used_bytes: self.used_bytes as u32,
+            record_count: self.record_count,
+            first_seqno: self.first_seqno,
+            last_seqno: self.last_seqno,
+            written_at: place.written_at,
+            mark: place.mark,
+        };
+        header.encode(place.incarnation, place.offset, buffer);
+        group_bytes
+    }
+}

@@ -1,0 +1,160 @@
+//! A verified group, and iteration over its records without copying.
+
+use crate::error::FormatError;
+use crate::geometry::Geometry;
+use crate::group::{GROUP_HEADER_BYTES, GroupHeader};
+use crate::position::{Incarnation, Seqno};
+use crate::record::{BODY_ALIGNMENT, RECORD_HEADER_BYTES, RawRecordHeader, RecordHeader, RecordRef, record_bytes};
+
+/// A group whose every checksum held when the view was made.
+#[derive(Clone, Copy, Debug)]
+pub struct GroupView<'a> {
+    header: GroupHeader,
+    offset: u64,
+    bytes: &'a [u8],
+}
+
+impl<'a> GroupView<'a> {
+    /// Verifies the group at the beginning of `bytes`, which lie at `offset` of the segment: header, every record's
+    /// header and body, order of seqnos.
+    ///
+    /// # Errors
+    /// The first fault, with its offset in the segment.
+    pub fn verify(
+        bytes: &'a [u8],
+        geometry: &Geometry,
+        incarnation: Incarnation,
+        offset: u64,
+    ) -> Result<Self, FormatError> {
+        let header = GroupHeader::decode(bytes, geometry, incarnation, offset)?;
+        let group_bytes = header.group_bytes as usize;
+        let whole = bytes
+            .get(..group_bytes)
+            .ok_or_else(|| FormatError::corrupt("group cut off", offset, group_bytes, bytes.len()))?;
+        let view = Self { header, offset, bytes: whole };
+        view.verify_records(geometry, incarnation).map(|()| view)
+    }
+
+    /// A view of a group that this process just built with [`crate::GroupBuilder`]; nothing is summed again.
+    ///
+    /// # Panics
+    /// When the bytes are not such a group: then the builder or the caller is broken.
+    #[must_use]
+    pub fn of_own(bytes: &'a [u8], geometry: &Geometry, incarnation: Incarnation, offset: u64) -> Self {
+        let header = GroupHeader::decode(bytes, geometry, incarnation, offset).expect("a group built here");
+        Self { header, offset, bytes: &bytes[..header.group_bytes as usize] }
+    }
+
+    fn verify_records(&self, geometry: &Geometry, incarnation: Incarnation) -> Result<(), FormatError> {
+        let used = self.header.used_bytes as usize;
+        let mut at = GROUP_HEADER_BYTES;
+        // The header's check has bound first, last and count, so these numbers exist.
+        let seqnos = (self.header.first_seqno.get()..=self.header.last_seqno.get()).map(Seqno::new);
+        for expected in seqnos {
+            let offset = self.offset + at as u64;
+            let header = RecordHeader::decode(&self.bytes[at..used], incarnation, offset)?;
+            let body_bytes = header.stored_bytes as usize;
+            let body_max = (geometry.body_bytes_max() as usize).min(used - at - RECORD_HEADER_BYTES);
+            if body_bytes > body_max {
+                return Err(FormatError::corrupt(
+                    "record length",
+                    offset,
+                    format_args!("at most {body_max}"),
+                    body_bytes,
+                ));
+            }
+            if header.meta.seqno != expected {
+                return Err(FormatError::corrupt("record seqno", offset, expected, header.meta.seqno));
+            }
+            let body = &self.bytes[at + RECORD_HEADER_BYTES..][..body_bytes];
+            header.check_body(body, offset + RECORD_HEADER_BYTES as u64)?;
+            at += record_bytes(body_bytes);
+            if at > used {
+                return Err(FormatError::corrupt(
+                    "record length",
+                    offset,
+                    format_args!("at most {body_max}"),
+                    body_bytes,
+                ));
+            }
+        }
+        match at == used {
+            true => Ok(()),
+            false => Err(FormatError::corrupt("end of records", self.offset + at as u64, used, at)),
+        }
+    }
+
+    /// The group's header.
+    #[must_use]
+    pub const fn header(&self) -> &GroupHeader {
+        &self.header
+    }
+
+    /// Where the group begins in its segment.
+    #[must_use]
+    pub const fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// Exclusive end of the group in its segment.
+    #[must_use]
+    pub const fn end_offset(&self) -> u64 {
+        self.offset + self.header.group_bytes as u64
+    }
+
+    /// The records in order.
+    #[must_use]
+    pub const fn records(&self) -> Records<'a> {
+        Records {
+            bytes: self.bytes,
+            used_bytes: self.header.used_bytes as usize,
+            at: GROUP_HEADER_BYTES,
+            offset: self.offset,
+        }
+    }
+
+    /// Offset in the segment of the first padding byte that is not zero. Padding is under no checksum; it carries
+    /// nothing, but a byte there that nobody wrote is a sign of a failing device, so `verify` reports it.
+    #[must_use]
+    pub fn nonzero_padding(&self) -> Option<u64> {
+        let stray =
+            |from: usize, to: usize| self.bytes[from..to].iter().position(|byte| *byte != 0).map(|at| from + at);
+        let in_records = self.records().find_map(|record| {
+            let body_end = (record.offset - self.offset) as usize + RECORD_HEADER_BYTES + record.body.len();
+            stray(body_end, body_end.next_multiple_of(BODY_ALIGNMENT))
+        });
+        let found = in_records.or_else(|| stray(self.header.used_bytes as usize, self.bytes.len()));
+        found.map(|at| self.offset + at as u64)
+    }
+}
+
+/// Iterator over the records of a verified group.
+#[derive(Clone, Debug)]
+pub struct Records<'a> {
+    bytes: &'a [u8],
+    used_bytes: usize,
+    at: usize,
+    offset: u64,
+}
+
+impl<'a> Iterator for Records<'a> {
+    type Item = RecordRef<'a>;
+
+    fn next(&mut self) -> Option<RecordRef<'a>> {
+        use zerocopy::FromBytes;
+        if self.at >= self.used_bytes {
+            return None;
+        }
+        let (raw, rest) = RawRecordHeader::ref_from_prefix(&self.bytes[self.at..]).expect("the group was verified");
+        let header: RecordHeader = raw.decoded();
+        let record = RecordRef {
+            meta: header.meta,
+            body: &rest[..header.stored_bytes as usize],
+            offset: self.offset + self.at as u64,
+            header_checksum: header.header_checksum,
+        };
+        self.at += record_bytes(header.stored_bytes as usize);
+        assert!(self.at <= self.used_bytes, "the group was verified");
+        Some(record)
+    }
+}
