@@ -1,15 +1,35 @@
 //! The configuration: one TOML document (and `conf.d/*.toml` beside it), read once, refused whole.
+//!
+//! The way of the data: [`locate`] finds the file, `document` turns text into a tree that remembers file, line and
+//! column of each value, `merge` lays the `conf.d` files over it, `read` asks a `section` for each key and builds the
+//! [`Config`] of [`model`], `validate` judges what needs several keys in sight. Every step adds to one `report`, so an
+//! operator sees all findings at once.
+//!
+//! Why not serde's derive for reading: it stops at the first fault and forgets where it was. What goes out
+//! (`config show`, JSON) is serde's.
 
+mod document;
+mod load;
 pub mod locate;
+mod merge;
 pub mod model;
 pub mod names;
 pub mod options;
+mod read;
+mod report;
 pub mod secret;
+mod section;
 pub mod units;
+mod validate;
 
+#[cfg(test)]
+mod tests;
+
+pub use load::{ConfigError, Loaded, load};
 pub use model::{
     APPLY_CONSUMER, Admin, Config, Consumer, Dataset, DatasetMode, Environment, InitialLoad, Logical, OnOverflow,
-    Retention, Source, StoreBackend, StoreConfig, Table, Target, TargetKind, TargetTable, UnknownTables,
+    PROGRESS_SCHEMA, Retention, Source, StoreBackend, StoreConfig, Table, Target, TargetKind, TargetTable,
+    UnknownTables,
 };
 pub use names::TableName;
 pub use options::RunOptions;

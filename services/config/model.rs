@@ -17,6 +17,9 @@ use super::units;
 /// The name of the apply service's cursor, as `status` and `[[consumers]]` spell it.
 pub const APPLY_CONSUMER: &str = "apply";
 
+/// The schema at the target that belongs to walspool: apply's progress lies in it, so no table may be sent there.
+pub const PROGRESS_SCHEMA: &str = "walspool";
+
 /// The whole configuration.
 #[derive(Debug, Clone, Serialize)]
 pub struct Config {

@@ -79,7 +79,8 @@ fn split_parts(text: &str) -> Result<Vec<String>, TableNameError> {
     let mut parts = Vec::new();
     let mut rest = text;
     loop {
-        let (part, after) = if let Some(quoted) = rest.strip_prefix('"') { quoted_part(quoted)? } else { bare_part(rest) };
+        let (part, after) =
+            if let Some(quoted) = rest.strip_prefix('"') { quoted_part(quoted)? } else { bare_part(rest) };
         check_part(&part)?;
         parts.push(part);
         match after.strip_prefix('.') {

@@ -1,0 +1,395 @@
+//! From the merged document to a [`Config`]: one function a block, in the order of the document.
+//!
+//! Each function returns `None` only after it has reported why, and goes on reading as far as it can, so that one run
+//! names everything.
+
+use std::path::{Path, PathBuf};
+
+use super::document::Table as Tree;
+use super::model::{
+    Admin, Config, Consumer, Dataset, DatasetMode, Environment, InitialLoad, Logical, OnOverflow, Retention, Source,
+    StoreBackend, StoreConfig, Table, Target, TargetKind, TargetTable, UnknownTables,
+};
+use super::names::{TableName, check_id, check_identifier, check_slot_name};
+use super::report::{Report, shown};
+use super::secret::{Secret, SecretUrl};
+use super::section::{Section, StringOrSection};
+use super::{units, validate};
+
+/// Reads the whole document.
+pub(crate) fn config(tree: &Tree, report: &Report) -> Option<Config> {
+    let mut root = Section::root(tree, report);
+    version(&mut root);
+    let words = [("development", Environment::Development), ("production", Environment::Production)];
+    let environment = root.choice("environment", &words, &[], None);
+
+    let source = required_section(&mut root, "source").and_then(|section| source(section, environment));
+    let dataset = required_section(&mut root, "dataset");
+    let (dataset, tables) = dataset.map_or((None, None), dataset_and_tables);
+    let store = required_section(&mut root, "store").and_then(store);
+    let target = target(&mut root, environment, tables.as_deref());
+    let retention = root.section_or_empty("retention").and_then(retention);
+    let consumers = consumers(&mut root);
+    let admin = root.section_or_empty("admin").and_then(admin);
+    stream(&mut root);
+    root.later("relay", "the relay to Kafka");
+    root.later("shadow", "shadow replay");
+    root.later("apply", "settings of apply");
+    root.finish();
+
+    let config = Config {
+        config_version: Config::VERSION,
+        environment: environment?,
+        source: source?,
+        dataset: dataset?,
+        store: store?,
+        target: target?,
+        retention: retention?,
+        consumers: consumers?,
+        admin: admin?,
+    };
+    validate::config(&config, report);
+    Some(config)
+}
+
+fn version(root: &mut Section<'_>) {
+    root.require("config_version", "config_version = 2");
+    match root.integer("config_version") {
+        None => {}
+        Some(version) if version == i64::from(Config::VERSION) => {}
+        Some(version) => {
+            let message = format!("this build reads version {}, the document says {version}", Config::VERSION);
+            root.invalid("config_version", message);
+        }
+    }
+}
+
+fn required_section<'a>(root: &mut Section<'a>, key: &'static str) -> Option<Section<'a>> {
+    root.require(key, &format!("a table [{key}]"));
+    root.section(key)
+}
+
+fn source(mut section: Section<'_>, environment: Option<Environment>) -> Option<Source> {
+    let id = section.required_name("id", "id = \"retail\"", check_id);
+    let database_url = database_url(&mut section, environment);
+    let warn = section.bytes("wal_retention_warn_bytes", units::GB);
+    section.later("physical", "capture of physical WAL");
+    let logical = if section.is_array("logical") {
+        section.later("logical", "several databases of one cluster; write one [source.logical]");
+        None
+    } else {
+        section.require("logical", "a table [source.logical]");
+        section.section("logical").and_then(logical)
+    };
+    section.finish();
+    let (id, database_url) = (id?, database_url?);
+    Some(Source { id, database_url, wal_retention_warn_bytes: warn?, logical: Some(logical?) })
+}
+
+fn logical(mut section: Section<'_>) -> Option<Logical> {
+    let publication = section.required_name("publication", "publication = \"walspool_retail\"", check_identifier);
+    let slot = section.required_name("slot", "slot = \"walspool_retail\"", check_slot_name);
+    let streaming = section.boolean("streaming", true);
+    section.finish();
+    Some(Logical { publication: publication?, slot: slot?, streaming: streaming? })
+}
+
+/// A connection string or a reference to one. In production only a reference.
+fn database_url(section: &mut Section<'_>, environment: Option<Environment>) -> Option<SecretUrl> {
+    const KEY: &str = "database_url";
+    const EXAMPLE: &str = "{ source = \"environment_variable\", name = \"DATABASE_URL\" } or \
+                           { source = \"file\", path = \"/etc/walspool/database.url\" }";
+    section.require(KEY, EXAMPLE);
+    match section.string_or_section(KEY)? {
+        StringOrSection::Section(reference) => secret_reference(reference),
+        StringOrSection::String(_) if environment == Some(Environment::Production) => {
+            let message = "a connection string inside the document is refused in production";
+            section.refuse_with_remedy("config_inline_secret", KEY, message, &format!("write a reference: {EXAMPLE}"));
+            None
+        }
+        StringOrSection::String(text) if text.trim().is_empty() => {
+            section.invalid(KEY, "the connection string is empty");
+            None
+        }
+        StringOrSection::String(text) => Some(SecretUrl::Inline(Secret::new(text.to_owned()))),
+    }
+}
+
+fn secret_reference(mut section: Section<'_>) -> Option<SecretUrl> {
+    #[derive(Clone, Copy)]
+    enum Kind {
+        EnvironmentVariable,
+        File,
+    }
+    let words = [("environment_variable", Kind::EnvironmentVariable), ("file", Kind::File)];
+    let kind = section.choice("source", &words, &[], None);
+    let reference = match kind {
+        Some(Kind::EnvironmentVariable) => {
+            let name = section.required_name("name", "name = \"DATABASE_URL\"", check_variable);
+            name.map(|name| SecretUrl::EnvironmentVariable { name })
+        }
+        Some(Kind::File) => {
+            let path = absolute_path(&mut section, "path", "path = \"/etc/walspool/database.url\"");
+            path.map(|path| SecretUrl::File { path })
+        }
+        // Which of the two was meant cannot be told; neither key is unknown then.
+        None => {
+            section.string("name");
+            section.string("path");
+            None
+        }
+    };
+    section.finish();
+    reference
+}
+
+fn check_variable(name: &str) -> Result<(), &'static str> {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+    if name.is_empty() || !name.bytes().all(plain) || name.as_bytes()[0].is_ascii_digit() {
+        return Err("a variable name holds letters, digits and `_`, and does not begin with a digit");
+    }
+    Ok(())
+}
+
+fn absolute_path(section: &mut Section<'_>, key: &'static str, example: &str) -> Option<PathBuf> {
+    let text = section.required_string(key, example)?;
+    let path = checked_path(text);
+    if path.is_none() {
+        section.invalid(key, format!("{}: expected an absolute path", shown(text)));
+    }
+    path
+}
+
+fn checked_path(text: &str) -> Option<PathBuf> {
+    (Path::new(text).is_absolute() && !text.contains('\0')).then(|| PathBuf::from(text))
+}
+
+/// The block and, apart, its tables as far as they could be read: other blocks refer to them. The second part is
+/// `None` when an entry could not be read, since then "matches nothing" cannot be told.
+fn dataset_and_tables(mut section: Section<'_>) -> (Option<Dataset>, Option<Vec<Table>>) {
+    let id = section.required_name("id", "id = \"retail\"", check_id);
+    let modes = [("strict_transaction_order", DatasetMode::StrictTransactionOrder)];
+    let mode = section.choice("mode", &modes, &["partitioned_scale_mode"], Some(DatasetMode::StrictTransactionOrder));
+    let words = [("refuse", UnknownTables::Refuse), ("ignore", UnknownTables::Ignore)];
+    let unknown_tables = section.choice("unknown_tables", &words, &[], Some(UnknownTables::Refuse));
+    section.later("partition", "partitioned delivery");
+    section.later("strict_chunking", "chunked delivery");
+    section.require("tables", "tables = [{ name = \"public.orders\", key = [\"id\"] }]");
+    let present = section.has("tables");
+    let read: Vec<Option<Table>> = section.sections("tables").into_iter().map(table).collect();
+    if present && read.is_empty() {
+        section.invalid("tables", "at least one table is needed");
+    }
+    let whole = !read.is_empty() && read.iter().all(Option::is_some);
+    let tables: Vec<Table> = read.into_iter().flatten().collect();
+    validate::distinct_tables(&section, &tables);
+    section.finish();
+    if !whole {
+        return (None, None);
+    }
+    let dataset = match (id, mode, unknown_tables) {
+        (Some(id), Some(mode), Some(unknown_tables)) => {
+            Some(Dataset { id, mode, unknown_tables, tables: tables.clone() })
+        }
+        _ => None,
+    };
+    (dataset, Some(tables))
+}
+
+fn table(mut section: Section<'_>) -> Option<Table> {
+    let name = table_name(&mut section, "name");
+    let key = key(&mut section);
+    let words = [("copy", InitialLoad::Copy), ("none", InitialLoad::None)];
+    let initial_load = section.choice("initial_load", &words, &[], Some(InitialLoad::Copy));
+    section.finish();
+    Some(Table { name: name?, key: key?, initial_load: initial_load? })
+}
+
+fn key(section: &mut Section<'_>) -> Option<Vec<String>> {
+    section.require("key", "key = [\"id\"]");
+    let columns = section.strings("key")?;
+    if columns.is_empty() {
+        section.invalid("key", "a table without a key cannot be applied; name the columns that identify a row");
+        return None;
+    }
+    for (index, column) in columns.iter().enumerate() {
+        if let Err(reason) = check_identifier(column) {
+            section.invalid("key", format!("{}: {reason}", shown(column)));
+            return None;
+        }
+        if columns[..index].contains(column) {
+            section.invalid("key", format!("{} is named twice", shown(column)));
+            return None;
+        }
+    }
+    Some(columns.into_iter().map(str::to_owned).collect())
+}
+
+fn table_name(section: &mut Section<'_>, key: &'static str) -> Option<TableName> {
+    let text = section.required_string(key, &format!("{key} = \"public.orders\""))?;
+    match text.parse::<TableName>() {
+        Ok(name) if is_system_schema(&name.schema) => {
+            section.invalid(key, format!("{}: tables of a system schema are not replicated", shown(text)));
+            None
+        }
+        Ok(name) => Some(name),
+        Err(error) => {
+            section.invalid(key, format!("{}: {error}", shown(text)));
+            None
+        }
+    }
+}
+
+/// `CREATE PUBLICATION` refuses system tables as well (`check_publication_add_relation`).
+fn is_system_schema(schema: &str) -> bool {
+    schema.starts_with("pg_") || schema == "information_schema"
+}
+
+fn store(mut section: Section<'_>) -> Option<StoreConfig> {
+    let path = absolute_path(&mut section, "path", "path = \"/var/lib/walspool/retail\"");
+    let max_bytes = section.bytes("max_bytes", StoreConfig::MAX_BYTES_DEFAULT);
+    let segment_bytes = segment_bytes(&mut section);
+    let backends =
+        [("auto", StoreBackend::Auto), ("io_uring", StoreBackend::IoUring), ("pwrite", StoreBackend::Pwrite)];
+    let backend = section.choice("backend", &backends, &[], Some(StoreBackend::Auto));
+    let spill_memory_bytes = section.bytes("spill_memory_bytes", StoreConfig::SPILL_MEMORY_BYTES_DEFAULT);
+    let reserve_bytes = section.bytes("reserve_bytes", StoreConfig::RESERVE_BYTES_DEFAULT);
+    if let (Some(max), Some(segment)) = (max_bytes, segment_bytes)
+        && max < segment.saturating_mul(StoreConfig::SEGMENTS_MIN)
+    {
+        let least = segment.saturating_mul(StoreConfig::SEGMENTS_MIN);
+        section.invalid("max_bytes", format!("{max} bytes hold fewer than four segments; at least {least} are needed"));
+    }
+    section.finish();
+    Some(StoreConfig {
+        path: path?,
+        max_bytes: max_bytes?,
+        segment_bytes: segment_bytes?,
+        backend: backend?,
+        spill_memory_bytes: spill_memory_bytes?,
+        reserve_bytes: reserve_bytes?,
+    })
+}
+
+fn segment_bytes(section: &mut Section<'_>) -> Option<u64> {
+    const KEY: &str = "segment_bytes";
+    let bytes = section.bytes(KEY, StoreConfig::SEGMENT_BYTES_DEFAULT)?;
+    let (least, most) = (StoreConfig::SEGMENT_BYTES_MIN, StoreConfig::SEGMENT_BYTES_MAX);
+    if !(least..=most).contains(&bytes) || !bytes.is_multiple_of(StoreConfig::SEGMENT_STEP_BYTES) {
+        section.invalid(KEY, format!("{bytes}: expected a multiple of 4096 from 256KiB to 1GiB"));
+        return None;
+    }
+    Some(bytes)
+}
+
+/// `Some(None)`: no target is configured, which is fine. `None`: it could not be read.
+fn target(
+    root: &mut Section<'_>,
+    environment: Option<Environment>,
+    dataset: Option<&[Table]>,
+) -> Option<Option<Target>> {
+    if !root.has("target") {
+        root.section("target");
+        return Some(None);
+    }
+    let mut section = root.section("target")?;
+    let kind = section.choice("kind", &[("postgres", TargetKind::Postgres)], &["clickhouse"], None);
+    let database_url = database_url(&mut section, environment);
+    let mut whole = true;
+    let mut tables = Vec::new();
+    for entry in section.sections("tables") {
+        match target_table(entry, dataset) {
+            Some(table) => tables.push(table),
+            None => whole = false,
+        }
+    }
+    validate::distinct_targets(&section, &tables, dataset.unwrap_or_default());
+    section.finish();
+    let target = Target { kind: kind?, database_url: database_url?, tables };
+    whole.then_some(Some(target))
+}
+
+fn target_table(mut section: Section<'_>, dataset: Option<&[Table]>) -> Option<TargetTable> {
+    let source = table_name(&mut section, "source");
+    if let (Some(source), Some(dataset)) = (&source, dataset) {
+        validate::matches_dataset(&section, source, dataset);
+    }
+    let target = if section.has("target") {
+        table_name(&mut section, "target")
+    } else {
+        section.string("target");
+        source.clone()
+    };
+    let type_overrides = section.free_strings("type_overrides");
+    if let Some(target) = &target
+        && target.schema == crate::config::PROGRESS_SCHEMA
+    {
+        section.invalid("target", "the schema `walspool` at the target holds apply's own progress");
+    }
+    section.finish();
+    let overrides = type_overrides?.into_iter().map(|(name, kind)| (name.to_owned(), kind.to_owned())).collect();
+    Some(TargetTable { source: source?, target: target?, type_overrides: overrides })
+}
+
+fn retention(mut section: Section<'_>) -> Option<Retention> {
+    let default = Retention::default();
+    let enabled = section.boolean("enabled", default.enabled);
+    let min_bytes = section.bytes("min_bytes", default.min_bytes);
+    let min_age = section.duration("min_age", default.min_age);
+    section.finish();
+    Some(Retention { enabled: enabled?, min_bytes: min_bytes?, min_age: min_age? })
+}
+
+fn consumers(root: &mut Section<'_>) -> Option<Vec<Consumer>> {
+    let has_target = root.has("target");
+    let mut whole = true;
+    let mut consumers: Vec<Consumer> = Vec::new();
+    for mut section in root.sections("consumers") {
+        let name = section.required_name("name", "name = \"apply\"", check_id);
+        let words = [("pause", OnOverflow::Pause)];
+        let on_overflow = section.choice("on_overflow", &words, &["expire"], Some(OnOverflow::Pause));
+        if let Some(name) = &name {
+            validate::consumer(&section, name, has_target, &consumers);
+        }
+        section.finish();
+        match (name, on_overflow) {
+            (Some(name), Some(on_overflow)) => consumers.push(Consumer { name, on_overflow }),
+            _ => whole = false,
+        }
+    }
+    whole.then_some(consumers)
+}
+
+fn admin(mut section: Section<'_>) -> Option<Admin> {
+    let health_listen = match section.string("health_listen") {
+        None if section.has("health_listen") => None,
+        None => Some(Admin::HEALTH_LISTEN_DEFAULT),
+        Some(text) => match text.parse() {
+            Ok(address) => Some(address),
+            Err(_) => {
+                section.invalid(
+                    "health_listen",
+                    format!("{}: expected an address and port such as 127.0.0.1:9400", shown(text)),
+                );
+                None
+            }
+        },
+    };
+    let control_socket = if section.has("control_socket") {
+        absolute_path(&mut section, "control_socket", "control_socket = \"/run/walspool/retail.sock\"").map(Some)
+    } else {
+        section.string("control_socket");
+        Some(None)
+    };
+    section.finish();
+    Some(Admin { health_listen: health_listen?, control_socket: control_socket? })
+}
+
+/// `[stream] kind = "local"` is what this version does anyway; Kafka is a later version's.
+fn stream(root: &mut Section<'_>) {
+    if let Some(mut section) = root.section("stream") {
+        section.choice("kind", &[("local", ())], &["kafka"], Some(()));
+        section.later("profile", "the Kafka profile");
+        section.finish();
+    }
+}

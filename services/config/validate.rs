@@ -1,0 +1,86 @@
+//! What can only be judged with several keys in sight: duplicates, and names that match nothing.
+
+use super::model::{APPLY_CONSUMER, Config, Consumer, Table, TargetTable};
+use super::names::TableName;
+use super::report::{Report, shown};
+use super::section::{Section, nearest};
+use crate::finding::Finding;
+
+/// Longest path of a Unix socket: `sun_path` has 108 bytes and ends with a zero byte.
+const SOCKET_PATH_BYTES_MAX: usize = 107;
+
+/// Each table once.
+pub(crate) fn distinct_tables(section: &Section<'_>, tables: &[Table]) {
+    for (index, table) in tables.iter().enumerate() {
+        if tables[..index].iter().any(|earlier| earlier.name == table.name) {
+            section.refuse("config_duplicate", "tables", format!("`{}` is listed twice", table.name));
+        }
+    }
+}
+
+/// Each dataset table has one entry at most, and no two of them go to the same table of the target.
+pub(crate) fn distinct_targets(section: &Section<'_>, entries: &[TargetTable], dataset: &[Table]) {
+    for (index, entry) in entries.iter().enumerate() {
+        if entries[..index].iter().any(|earlier| earlier.source == entry.source) {
+            section.refuse("config_duplicate", "tables", format!("`{}` has two entries", entry.source));
+        }
+    }
+    let target_of = |source: &TableName| {
+        entries
+            .iter()
+            .find(|entry| entry.source == *source)
+            .map_or_else(|| source.clone(), |entry| entry.target.clone())
+    };
+    let targets: Vec<TableName> = dataset.iter().map(|table| target_of(&table.name)).collect();
+    for (index, target) in targets.iter().enumerate() {
+        let Some(earlier) = targets[..index].iter().position(|other| other == target) else { continue };
+        let (first, second) = (&dataset[earlier].name, &dataset[index].name);
+        if first != second {
+            let message = format!("`{first}` and `{second}` would both be written to `{target}`");
+            section.refuse("config_duplicate", "tables", message);
+        }
+    }
+}
+
+/// An entry about a table that the dataset does not list would silently do nothing.
+pub(crate) fn matches_dataset(section: &Section<'_>, source: &TableName, dataset: &[Table]) {
+    if dataset.iter().any(|table| table.name == *source) {
+        return;
+    }
+    let names: Vec<String> = dataset.iter().map(|table| table.name.to_string()).collect();
+    let text = source.to_string();
+    let message = format!("{} is not a table of the dataset", shown(&text));
+    let remedy = match nearest(&text, names.iter().map(String::as_str)) {
+        Some(name) => format!("did you mean `{name}`?"),
+        None => "list it in [dataset] tables, or remove this entry".to_owned(),
+    };
+    section.refuse_with_remedy("config_matches_nothing", "source", &message, &remedy);
+}
+
+/// Settings for a consumer that does not exist would silently do nothing.
+pub(crate) fn consumer(section: &Section<'_>, name: &str, has_target: bool, earlier: &[Consumer]) {
+    if earlier.iter().any(|consumer| consumer.name == name) {
+        section.refuse("config_duplicate", "name", format!("{} has two entries", shown(name)));
+    }
+    if name == APPLY_CONSUMER && has_target {
+        return;
+    }
+    let message = format!("{} is not a consumer of this configuration", shown(name));
+    let remedy = if has_target {
+        format!("the only consumer in this version is `{APPLY_CONSUMER}`")
+    } else {
+        format!("`{APPLY_CONSUMER}` exists when there is a [target]; remove the entry")
+    };
+    section.refuse_with_remedy("config_matches_nothing", "name", &message, &remedy);
+}
+
+/// What concerns the whole.
+pub(crate) fn config(config: &Config, report: &Report) {
+    let socket = config.control_socket();
+    let bytes = socket.as_os_str().len();
+    if bytes > SOCKET_PATH_BYTES_MAX {
+        let message = format!("the path of the control socket has {bytes} bytes, a Unix socket allows 107");
+        let finding = Finding::error("config_invalid_value", "admin.control_socket", message);
+        report.push(finding.with_remedy("set a short one, such as control_socket = \"/run/walspool/retail.sock\""));
+    }
+}
