@@ -1,1 +1,2 @@
-//! To be written.
+//! The write path.
+pub mod disk;

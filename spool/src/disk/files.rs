@@ -1,0 +1,156 @@
+//! Real files: one open file description with the calls that [`DiskFile`] names.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::Path;
+
+use super::{Access, DiskFile, FileIdentity, sys};
+
+/// A file of the operating system.
+#[derive(Debug)]
+pub struct SystemFile {
+    file: File,
+    direct: bool,
+}
+
+/// Unit assumed where the file system takes O_DIRECT but does not report its unit (kernels before 6.1).
+const DIRECT_UNIT_ASSUMED: u32 = 4096;
+
+impl SystemFile {
+    /// Opens `path` with `options`, around the page cache if `block_bytes` is given and the file system takes it.
+    fn open_with(options: &mut OpenOptions, path: &Path, block_bytes: Option<u32>) -> io::Result<Self> {
+        let Some(block_bytes) = block_bytes else {
+            return Ok(Self { file: options.open(path)?, direct: false });
+        };
+        // The unit is asked of the file itself, so it is opened first without the flag that may be refused.
+        let file = options.open(path)?;
+        let unit = sys::direct_unit(&file)?.unwrap_or(DIRECT_UNIT_ASSUMED);
+        if unit == 0 || !block_bytes.is_multiple_of(unit) {
+            return Ok(Self { file, direct: false });
+        }
+        match options.create_new(false).custom_flags(libc::O_DIRECT).open(path) {
+            Ok(direct) => Ok(Self { file: direct, direct: true }),
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok(Self { file, direct: false }),
+            Err(error) => Err(error),
+        }
+    }
+
+    pub(super) fn create(path: &Path, block_bytes: u32) -> io::Result<Self> {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create_new(true).mode(0o600);
+        Self::open_with(&mut options, path, Some(block_bytes))
+    }
+
+    pub(super) fn open(path: &Path, access: Access) -> io::Result<Self> {
+        let mut options = OpenOptions::new();
+        options.read(true);
+        match access {
+            Access::Read => Self::open_with(&mut options, path, None),
+            Access::ReadDirect { block_bytes } => Self::open_with(&mut options, path, Some(block_bytes)),
+            Access::Write { block_bytes } => Self::open_with(options.write(true), path, Some(block_bytes)),
+        }
+    }
+
+    /// The standard library's view of the same description.
+    pub(super) fn as_file(&self) -> &File {
+        &self.file
+    }
+}
+
+pub(super) fn identity_of(metadata: &std::fs::Metadata) -> FileIdentity {
+    FileIdentity { device: metadata.dev(), inode: metadata.ino() }
+}
+
+impl DiskFile for SystemFile {
+    fn length(&self) -> io::Result<u64> {
+        Ok(self.file.metadata()?.len())
+    }
+
+    fn allocated(&self) -> io::Result<u64> {
+        // st_blocks counts in 512 bytes, whatever the file system's block is (stat(2)).
+        Ok(self.file.metadata()?.blocks() * 512)
+    }
+
+    fn identity(&self) -> io::Result<FileIdentity> {
+        Ok(identity_of(&self.file.metadata()?))
+    }
+
+    fn is_direct(&self) -> bool {
+        self.direct
+    }
+
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.file.read_at(buffer, offset)
+    }
+
+    fn write_at(&self, buffer: &[u8], offset: u64) -> io::Result<usize> {
+        self.file.write_at(buffer, offset)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.file.sync_data()
+    }
+
+    fn sync_all(&self) -> io::Result<()> {
+        self.file.sync_all()
+    }
+
+    fn allocate(&self, length: u64) -> io::Result<()> {
+        sys::allocate(&self.file, length)
+    }
+
+    fn punch(&self, offset: u64, length: u64) -> io::Result<bool> {
+        if length == 0 { Ok(true) } else { sys::punch(&self.file, offset, length) }
+    }
+
+    fn drop_cached(&self) -> io::Result<bool> {
+        sys::drop_cached(&self.file)
+    }
+
+    fn try_lock_shared(&self) -> io::Result<bool> {
+        sys::flock(&self.file, libc::LOCK_SH)
+    }
+
+    fn try_lock_exclusive(&self) -> io::Result<bool> {
+        sys::flock(&self.file, libc::LOCK_EX)
+    }
+
+    fn unlock(&self) -> io::Result<()> {
+        sys::flock(&self.file, libc::LOCK_UN).map(|_| ())
+    }
+
+    fn try_lock_writer(&self) -> io::Result<bool> {
+        sys::lock_description(&self.file)
+    }
+
+    fn set_length(&self, length: u64) -> io::Result<()> {
+        self.file.set_len(length)
+    }
+}
+
+/// A mapping of a whole file, read-only.
+#[derive(Debug)]
+pub struct FileMap {
+    /// `None` for an empty file, which cannot be mapped.
+    map: Option<memmap2::Mmap>,
+}
+
+impl FileMap {
+    pub(super) fn of(file: &SystemFile) -> io::Result<Self> {
+        if file.length()? == 0 {
+            return Ok(Self { map: None });
+        }
+        // SAFETY: the caller holds the file's shared lock, so no recycler writes into it while it is mapped, and
+        // everything read through it is verified. A truncation from outside raises SIGBUS, which ends the process
+        // (or the handler of the binary answers for it); it is never undefined behaviour that goes unseen.
+        let map = unsafe { memmap2::Mmap::map(&file.file)? };
+        Ok(Self { map: Some(map) })
+    }
+}
+
+impl AsRef<[u8]> for FileMap {
+    fn as_ref(&self) -> &[u8] {
+        self.map.as_deref().unwrap_or(&[])
+    }
+}

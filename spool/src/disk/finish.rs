@@ -1,0 +1,106 @@
+//! Finishing what a disk did in part: interrupted, refused for a moment, or short.
+
+use std::io;
+
+use super::{AlignedBuffer, DiskFile};
+
+/// Attempts at one piece without progress before it counts as failed. A healthy disk needs one; a signal storm a few.
+pub(crate) const ATTEMPTS_MAX: u32 = 16;
+
+/// True for the results that say "ask again" and nothing about the bytes.
+pub(crate) fn is_passing(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock)
+}
+
+/// Where a write that ended short goes on: the last block boundary at or below its end, so that direct I/O takes it.
+/// The bytes between are written again with the same content, before anything about them was acknowledged.
+pub(crate) fn resume_at(written: usize, block_bytes: usize) -> usize {
+    assert!(block_bytes.is_power_of_two());
+    written - written % block_bytes
+}
+
+/// Writes all of `buffer`, finishing interrupted and short writes.
+///
+/// # Errors
+/// The first error that is not passing, or `WriteZero` when there is no progress.
+pub fn write_all_at(file: &impl DiskFile, buffer: &[u8], offset: u64, block_bytes: u32) -> io::Result<()> {
+    assert!(!file.is_direct() || buffer.len().is_multiple_of(block_bytes as usize));
+    let mut done = 0;
+    let mut attempts = 0;
+    while done < buffer.len() {
+        let result = file.write_at(&buffer[done..], offset + done as u64);
+        let next = match result {
+            Ok(written) if done + written >= buffer.len() => buffer.len(),
+            Ok(written) => resume_at(done + written, block_bytes as usize),
+            Err(error) if is_passing(&error) => done,
+            Err(error) => return Err(error),
+        };
+        assert!(next >= done, "a write never goes back");
+        attempts = if next > done { 0 } else { attempts + 1 };
+        if attempts >= ATTEMPTS_MAX {
+            let message = format!("{done} of {} bytes written after {ATTEMPTS_MAX} attempts", buffer.len());
+            return Err(io::Error::new(io::ErrorKind::WriteZero, message));
+        }
+        done = next;
+    }
+    Ok(())
+}
+
+/// Reads all of `buffer`, finishing interrupted and short reads.
+///
+/// # Errors
+/// The first error that is not passing, or `UnexpectedEof`.
+pub fn read_exact_at(file: &impl DiskFile, buffer: &mut [u8], offset: u64, block_bytes: u32) -> io::Result<()> {
+    let mut done = 0;
+    let mut attempts = 0;
+    while done < buffer.len() {
+        let next = match file.read_at(&mut buffer[done..], offset + done as u64) {
+            Ok(0) => {
+                let message =
+                    format!("file ends at {}, {} bytes wanted at {offset}", offset + done as u64, buffer.len());
+                return Err(io::Error::new(io::ErrorKind::UnexpectedEof, message));
+            }
+            Ok(read) if done + read >= buffer.len() => buffer.len(),
+            Ok(read) if file.is_direct() => resume_at(done + read, block_bytes as usize),
+            Ok(read) => done + read,
+            Err(error) if is_passing(&error) => done,
+            Err(error) => return Err(error),
+        };
+        attempts = if next > done { 0 } else { attempts + 1 };
+        if attempts >= ATTEMPTS_MAX {
+            let message = format!("file ends inside a block, {} bytes wanted at {offset}", buffer.len());
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, message));
+        }
+        done = next;
+    }
+    Ok(())
+}
+
+/// Reads `length` bytes at `offset` into fresh aligned memory, as direct files need it.
+///
+/// # Errors
+/// As [`read_exact_at`].
+pub fn read_exact_direct(
+    file: &impl DiskFile,
+    offset: u64,
+    length: usize,
+    block_bytes: u32,
+) -> io::Result<AlignedBuffer> {
+    assert!(length.is_multiple_of(block_bytes as usize) && offset.is_multiple_of(u64::from(block_bytes)));
+    let mut buffer = AlignedBuffer::zeroed(length);
+    read_exact_at(file, &mut buffer, offset, block_bytes)?;
+    Ok(buffer)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_short_write_goes_on_at_a_block() {
+        assert_eq!(resume_at(0, 512), 0);
+        assert_eq!(resume_at(511, 512), 0);
+        assert_eq!(resume_at(512, 512), 512);
+        assert_eq!(resume_at(4097, 4096), 4096);
+    }
+}

@@ -1,0 +1,84 @@
+use super::*;
+
+fn aligned(byte: u8) -> AlignedBuffer {
+    let mut buffer = AlignedBuffer::zeroed(512);
+    buffer.fill(byte);
+    buffer
+}
+
+#[test]
+fn a_crash_takes_back_what_was_not_synced() {
+    let disk = SimDisk::new();
+    let (dir, path) = (Path::new("/d"), Path::new("/d/f"));
+    disk.create_dir(dir).expect("made");
+    disk.sync_dir(Path::new("/")).expect("synced");
+    let file = disk.create(path, 512).expect("made");
+    file.write_at(&aligned(1), 0).expect("written");
+    file.sync_data().expect("synced");
+    assert!(disk.fork().crash(Loss::Unsynced).contents(path).is_err(), "the name was not synced");
+    disk.sync_dir(dir).expect("synced");
+    file.write_at(&aligned(2), 0).expect("written");
+    let process = disk.fork().crash(Loss::Process);
+    assert_eq!(process.contents(path).expect("there")[0], 2);
+    let machine = disk.crash(Loss::Unsynced);
+    assert_eq!(machine.contents(path).expect("there"), vec![1; 512]);
+    assert!(file.write_at(&aligned(3), 0).is_err(), "a file of the life before");
+}
+
+#[test]
+fn renames_and_removals_wait_for_the_folder() {
+    let disk = SimDisk::new();
+    disk.create(Path::new("/a"), 512).expect("made").sync_data().expect("synced");
+    disk.sync_dir(Path::new("/")).expect("synced");
+    disk.rename(Path::new("/a"), Path::new("/b")).expect("renamed");
+    let names = |disk: &SimDisk| disk.files().into_iter().map(|(path, _)| path).collect::<Vec<_>>();
+    assert_eq!(names(&disk.fork().crash(Loss::Unsynced)), [PathBuf::from("/a")]);
+    disk.sync_dir(Path::new("/")).expect("synced");
+    disk.unlink(Path::new("/b")).expect("removed");
+    assert_eq!(names(&disk.crash(Loss::Unsynced)), [PathBuf::from("/b")]);
+}
+
+#[test]
+fn a_failed_sync_loses_the_bytes_for_good() {
+    let disk = SimDisk::new();
+    let path = Path::new("/f");
+    let file = disk.create(path, 512).expect("made");
+    disk.sync_dir(Path::new("/")).expect("synced");
+    file.write_at(&aligned(1), 0).expect("written");
+    disk.fail(OperationKind::Sync, 1, Fault::Error(libc::EIO));
+    file.sync_data().expect_err("as planned");
+    file.sync_data().expect("the second one says ok");
+    assert_eq!(disk.contents(path).expect("there")[0], 1, "reads back as written");
+    assert_ne!(disk.crash(Loss::Unsynced).contents(path).expect("there").first(), Some(&1));
+}
+
+#[test]
+fn faults_come_where_they_were_aimed() {
+    let disk = SimDisk::new();
+    let file = disk.create(Path::new("/f"), 512).expect("made");
+    disk.fail(OperationKind::Write, 2, Fault::Short(10));
+    disk.fail(OperationKind::Write, 3, Fault::Stop);
+    assert_eq!(file.write_at(&aligned(1), 0).expect("whole"), 512);
+    assert_eq!(file.write_at(&aligned(1), 0).expect("short"), 10);
+    file.write_at(&aligned(1), 0).expect_err("stopped");
+    file.sync_data().expect_err("and stays so");
+    assert!(disk.has_stopped());
+    assert!(file.write_at(&[0; 100], 0).is_err(), "unaligned");
+}
+
+#[test]
+fn locks_exclude_each_other() {
+    let disk = SimDisk::new();
+    let path = Path::new("/f");
+    let first = disk.create(path, 512).expect("made");
+    let second = disk.open(path, Access::Read).expect("opened");
+    assert!(first.try_lock_exclusive().expect("asked"));
+    assert!(!second.try_lock_shared().expect("asked"));
+    first.unlock().expect("unlocked");
+    assert!(second.try_lock_shared().expect("asked"));
+    assert!(!first.try_lock_exclusive().expect("asked"));
+    assert!(first.try_lock_writer().expect("asked"));
+    assert!(!second.try_lock_writer().expect("asked"), "independent of the other lock, but exclusive");
+    drop(first);
+    assert!(second.try_lock_writer().expect("asked"));
+}

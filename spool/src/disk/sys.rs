@@ -1,0 +1,131 @@
+//! The system calls that the standard library does not offer, each wrapped so that nothing unsafe leaves this file.
+
+use std::ffi::CString;
+use std::fs::File;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use super::Space;
+
+fn check(result: libc::c_int) -> io::Result<()> {
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Repeats a call that a signal interrupted.
+fn uninterrupted(mut call: impl FnMut() -> libc::c_int) -> io::Result<()> {
+    loop {
+        match check(call()) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            done => return done,
+        }
+    }
+}
+
+/// `flock` without waiting: false when the lock is taken.
+pub(super) fn flock(file: &File, operation: libc::c_int) -> io::Result<bool> {
+    // SAFETY: a plain call on an open descriptor that `file` keeps open.
+    match uninterrupted(|| unsafe { libc::flock(file.as_raw_fd(), operation | libc::LOCK_NB) }) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// An open file description lock over the whole file, without waiting: false when another description has it.
+pub(super) fn lock_description(file: &File) -> io::Result<bool> {
+    // SAFETY: an all-zero `flock` struct is a valid value of plain integers.
+    let mut lock: libc::flock = unsafe { MaybeUninit::zeroed().assume_init() };
+    lock.l_type = libc::F_WRLCK as libc::c_short;
+    lock.l_whence = libc::SEEK_SET as libc::c_short;
+    // SAFETY: `lock` outlives the call; l_pid is 0, as the kernel demands for description locks.
+    match uninterrupted(|| unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &lock) }) {
+        Ok(()) => Ok(true),
+        Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// The unit of direct I/O (memory and offset) that the file system reports; `None` where it reports nothing,
+/// `Some(0)` where it says that this file has no direct I/O.
+pub(super) fn direct_unit(file: &File) -> io::Result<Option<u32>> {
+    let mut found = MaybeUninit::<libc::statx>::zeroed();
+    let (fd, empty) = (file.as_raw_fd(), c"");
+    // SAFETY: the path is a C string, `found` is writable memory of the right type that outlives the call.
+    let result =
+        unsafe { libc::statx(fd, empty.as_ptr(), libc::AT_EMPTY_PATH, libc::STATX_DIOALIGN, found.as_mut_ptr()) };
+    check(result)?;
+    // SAFETY: zeroed integers, then filled in by a call that succeeded.
+    let found = unsafe { found.assume_init() };
+    if found.stx_mask & libc::STATX_DIOALIGN == 0 {
+        return Ok(None);
+    }
+    Ok(Some(found.stx_dio_mem_align.max(found.stx_dio_offset_align)))
+}
+
+/// Reserves blocks for `length` bytes; a file system without `fallocate` gets the length only.
+pub(super) fn allocate(file: &File, length: u64) -> io::Result<()> {
+    let length = libc::off_t::try_from(length).map_err(io::Error::other)?;
+    // SAFETY: a plain call on an open descriptor.
+    match uninterrupted(|| unsafe { libc::fallocate(file.as_raw_fd(), 0, 0, length) }) {
+        Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => file.set_len(length as u64),
+        done => done,
+    }
+}
+
+/// Gives blocks back; false where the file system cannot.
+pub(super) fn punch(file: &File, offset: u64, length: u64) -> io::Result<bool> {
+    let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+    let start = libc::off_t::try_from(offset).map_err(io::Error::other)?;
+    let length = libc::off_t::try_from(length).map_err(io::Error::other)?;
+    // SAFETY: a plain call on an open descriptor.
+    match uninterrupted(|| unsafe { libc::fallocate(file.as_raw_fd(), mode, start, length) }) {
+        Ok(()) => Ok(true),
+        Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Drops the cached pages of a synced file and asks the kernel whether any is left.
+pub(super) fn drop_cached(file: &File) -> io::Result<bool> {
+    let length = usize::try_from(file.metadata()?.len()).map_err(io::Error::other)?;
+    if length == 0 {
+        return Ok(true);
+    }
+    // SAFETY: a plain call on an open descriptor; it returns the error number itself.
+    let failed = unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
+    if failed != 0 {
+        return Err(io::Error::from_raw_os_error(failed));
+    }
+    resident_pages(file, length).map(|pages| pages == 0)
+}
+
+fn resident_pages(file: &File, length: usize) -> io::Result<usize> {
+    const PAGE_BYTES: usize = 4096;
+    let mut residency = vec![0u8; length.div_ceil(PAGE_BYTES)];
+    // SAFETY: a fresh private read-only mapping of an open file; nobody reads through it.
+    let start =
+        unsafe { libc::mmap(std::ptr::null_mut(), length, libc::PROT_READ, libc::MAP_SHARED, file.as_raw_fd(), 0) };
+    if start == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: `residency` has one byte for each page of the mapping, which is still in place.
+    let asked = check(unsafe { libc::mincore(start, length, residency.as_mut_ptr()) });
+    // SAFETY: the mapping made above, unmapped once.
+    let unmapped = check(unsafe { libc::munmap(start, length) });
+    asked.and(unmapped)?;
+    Ok(residency.iter().filter(|page| **page & 1 == 1).count())
+}
+
+/// Free and whole size of the file system that `path` lies on.
+pub(super) fn space(path: &Path) -> io::Result<Space> {
+    let path = CString::new(path.as_os_str().as_bytes()).map_err(io::Error::other)?;
+    let mut found = MaybeUninit::<libc::statvfs>::zeroed();
+    // SAFETY: the path is a C string and `found` is writable memory of the right type; both outlive the call.
+    uninterrupted(|| unsafe { libc::statvfs(path.as_ptr(), found.as_mut_ptr()) })?;
+    // SAFETY: zeroed integers, then filled in by a call that succeeded.
+    let found = unsafe { found.assume_init() };
+    Ok(Space { free_bytes: found.f_bavail * found.f_frsize, total_bytes: found.f_blocks * found.f_frsize })
+}
