@@ -4,9 +4,10 @@
 //! (into the store), `apply` (out of it), `runtime` (how the services live and die), `cli` (how a command gets here).
 //! `services/README.md` says which file decides what.
 
+pub mod capture;
 pub mod config;
 pub mod exit;
 pub mod failure;
 pub mod finding;
-pub mod capture;
 pub mod runtime;
+pub mod bench;

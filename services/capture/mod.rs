@@ -1,3 +1,5 @@
 //! Logical capture: from the source's slot into the store's `txn/`.
 
 pub mod decision;
+pub mod feedback;
+pub mod idle;
