@@ -38,9 +38,11 @@ pub fn server_account() -> Result<Option<Account>> {
 }
 
 fn find(passwd: &str, name: &str) -> Option<Account> {
-    passwd.lines().map(|line| line.split(':').collect::<Vec<_>>()).find(|fields| fields.first() == Some(&name)).and_then(
-        |fields| Some(Account { uid: fields.get(2)?.parse().ok()?, gid: fields.get(3)?.parse().ok()? }),
-    )
+    passwd
+        .lines()
+        .map(|line| line.split(':').collect::<Vec<_>>())
+        .find(|fields| fields.first() == Some(&name))
+        .and_then(|fields| Some(Account { uid: fields.get(2)?.parse().ok()?, gid: fields.get(3)?.parse().ok()? }))
 }
 
 /// Gives one file or folder to the account; nothing to do when servers run as ourselves.

@@ -73,7 +73,8 @@ pub fn installed_or_pinned() -> Result<Installation> {
     if let Some(named) = std::env::var_os("WALSPOOL_PG_BINDIR") {
         return named_installation(Path::new(&named));
     }
-    let on_path = std::env::var_os("PATH").map(|path| std::env::split_paths(&path).collect::<Vec<_>>()).unwrap_or_default();
+    let on_path =
+        std::env::var_os("PATH").map(|path| std::env::split_paths(&path).collect::<Vec<_>>()).unwrap_or_default();
     let usual = distribution_folders(Path::new("/usr/lib/postgresql"));
     let complete = |found: &Installation| {
         found.major >= OLDEST_MAJOR && ["initdb", "pgbench"].iter().all(|program| found.program(program).exists())
@@ -86,7 +87,10 @@ pub fn installed_or_pinned() -> Result<Installation> {
 
 fn named_installation(bin: &Path) -> Result<Installation> {
     let found = Installation::at(bin).ok_or_else(|| {
-        SetupError::Environment(format!("WALSPOOL_PG_BINDIR={} holds no PostgreSQL server that can be run", bin.display()))
+        SetupError::Environment(format!(
+            "WALSPOOL_PG_BINDIR={} holds no PostgreSQL server that can be run",
+            bin.display()
+        ))
     })?;
     if found.major < OLDEST_MAJOR {
         return Err(SetupError::Environment(format!(

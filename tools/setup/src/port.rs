@@ -35,7 +35,9 @@ impl ReservedPort {
             let number = PORT_FIRST + random_u16() % (PORT_END - PORT_FIRST);
             let path = folder.join(number.to_string());
             // The lock files are shared by all users of the machine, as the folder is.
-            let Ok(file) = OpenOptions::new().create(true).truncate(false).write(true).mode(0o666).open(&path) else { continue };
+            let Ok(file) = OpenOptions::new().create(true).truncate(false).write(true).mode(0o666).open(&path) else {
+                continue;
+            };
             // SAFETY: the descriptor is open for as long as `file` lives, which is past this call.
             let locked = unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } == 0;
             if locked && TcpListener::bind(("127.0.0.1", number)).is_ok() {

@@ -86,7 +86,11 @@ impl Spawn<'_> {
 
 fn spawn(command: Command) -> io::Result<Child> {
     let (answer, result) = channel();
-    SPAWNER.lock().unwrap_or_else(std::sync::PoisonError::into_inner).send((command, answer)).expect("the spawner lives");
+    SPAWNER
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner)
+        .send((command, answer))
+        .expect("the spawner lives");
     result.recv().expect("the spawner answers")
 }
 
@@ -158,7 +162,8 @@ fn children_of(parent: i32) -> Vec<i32> {
     let is_child = |pid: &i32| {
         // The fields after the name (which may hold spaces) are: state, parent …
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        let parent_field = stat.rsplit(") ").next().and_then(|rest| rest.split(' ').nth(1)).and_then(|text| text.parse().ok());
+        let parent_field =
+            stat.rsplit(") ").next().and_then(|rest| rest.split(' ').nth(1)).and_then(|text| text.parse().ok());
         parent_field == Some(parent)
     };
     entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(is_child).collect()
@@ -199,7 +204,8 @@ mod tests {
         let mut command = Command::new("sh");
         command.args(["-c", "sleep 600 & wait"]);
         let log = folder.path().join("log");
-        let mut process = Spawn { command, log: &log, account: None, death_signal: libc::SIGKILL }.start().expect("started");
+        let mut process =
+            Spawn { command, log: &log, account: None, death_signal: libc::SIGKILL }.start().expect("started");
         let grandchild = loop {
             if let Some(pid) = children_of(process.pid()).first() {
                 break *pid;

@@ -2,7 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose};
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
+};
 
 use crate::{Result, SetupError};
 
@@ -16,7 +18,8 @@ impl Certificates {
     /// Makes them. `server_names` are DNS names or addresses; `client_user` becomes the client certificate's common name,
     /// which PostgreSQL compares with the role.
     pub fn generate(server_names: &[&str], client_user: &str) -> Result<Self> {
-        let folder = tempfile::Builder::new().prefix("walspool-tls-").tempdir().map_err(SetupError::io(std::env::temp_dir()))?;
+        let folder =
+            tempfile::Builder::new().prefix("walspool-tls-").tempdir().map_err(SetupError::io(std::env::temp_dir()))?;
         let made = Self { folder };
         made.write(server_names, client_user)?;
         Ok(made)

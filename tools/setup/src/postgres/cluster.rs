@@ -49,20 +49,32 @@ const DEFAULT_CONF: &[(&str, &str)] = &[
 /// A folder for one server, owned by its account, below the folder for temporary things (whose parents all may pass).
 pub(super) fn make_folder(name: &str, account: Option<Account>) -> Result<TempDir> {
     let root = std::env::temp_dir();
-    let folder = tempfile::Builder::new().prefix(&format!("walspool-{name}-")).tempdir_in(&root).map_err(SetupError::io(&root))?;
+    let folder = tempfile::Builder::new()
+        .prefix(&format!("walspool-{name}-"))
+        .tempdir_in(&root)
+        .map_err(SetupError::io(&root))?;
     std::fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).map_err(SetupError::io(folder.path()))?;
     give(folder.path(), account)?;
     Ok(folder)
 }
 
 /// Runs `initdb` and writes the configuration.
-pub(super) fn create(folder: &Path, options: &Options<'_>, found: &Installation, account: Option<Account>) -> Result<()> {
+pub(super) fn create(
+    folder: &Path,
+    options: &Options<'_>,
+    found: &Installation,
+    account: Option<Account>,
+) -> Result<()> {
     let password_file = folder.join("password");
     write_owned(&password_file, SUPERUSER_PASSWORD, account)?;
     let data = folder.join("data");
     let mut initdb = Command::new(found.program("initdb"));
     initdb.arg("-D").arg(&data).args(["-N", "-U", SUPERUSER, "--encoding=UTF8", "--locale=C", "--auth=trust"]);
-    initdb.arg(format!("--pwfile={}", password_file.display())).args(&options.initdb_args).env("TZ", "UTC").current_dir(folder);
+    initdb
+        .arg(format!("--pwfile={}", password_file.display()))
+        .args(&options.initdb_args)
+        .env("TZ", "UTC")
+        .current_dir(folder);
     run_to_end(initdb, account)?;
     write_owned(&data.join("pg_hba.conf"), options.hba.as_deref().unwrap_or(DEFAULT_HBA), account)?;
     if let Some(tls) = options.tls {
@@ -74,10 +86,12 @@ pub(super) fn create(folder: &Path, options: &Options<'_>, found: &Installation,
 }
 
 fn settings(folder: &Path, options: &Options<'_>) -> Vec<(String, String)> {
-    let mut all: Vec<(String, String)> = DEFAULT_CONF.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
+    let mut all: Vec<(String, String)> =
+        DEFAULT_CONF.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
     all.push(("unix_socket_directories".into(), folder.display().to_string()));
     if options.tls.is_some() {
-        let files = [("ssl", "on"), ("ssl_cert_file", "server.crt"), ("ssl_key_file", "server.key"), ("ssl_ca_file", "ca.crt")];
+        let files =
+            [("ssl", "on"), ("ssl_cert_file", "server.crt"), ("ssl_key_file", "server.key"), ("ssl_ca_file", "ca.crt")];
         all.extend(files.map(|(name, value)| (name.to_owned(), value.to_owned())));
     }
     all.extend(options.conf.iter().cloned());
