@@ -1,0 +1,52 @@
+# `make` prints the targets. Everything here is a short call of cargo or of a script in tools/.
+
+CARGO  ?= cargo
+PREFIX ?= /usr/local
+PYTHON ?= python3
+OUT    := $(or $(CARGO_TARGET_DIR),target)/release
+KEEP   ?=
+
+PROGRAMS := walspool walspool-inspect
+
+.DEFAULT_GOAL := help
+.PHONY: help build install demo test test-big lint format bench servers clean distclean
+
+help: ## print this list
+	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-18s %s\n", $$1, $$2 }'
+
+build: ## build the release programs
+	$(CARGO) build --release -p walspool -p walspool-inspect
+
+install: build ## install them into PREFIX/bin (PREFIX=/usr/local)
+	install -d $(DESTDIR)$(PREFIX)/bin
+	install -m 755 $(PROGRAMS:%=$(OUT)/%) $(DESTDIR)$(PREFIX)/bin
+
+demo: ## prove the main job on real PostgreSQL (KEEP=dir leaves store, config and logs there)
+	$(CARGO) build --release -p walspool -p walspool-inspect -p walspool-demo
+	@$(OUT)/walspool-demo $(if $(KEEP),--keep "$(KEEP)")
+
+test: ## every test, against real PostgreSQL 15 to 18, and a table of what was used
+	$(PYTHON) tools/setup/run_tests.py
+
+test-big: ## the 1 GB transaction at its full size (make test runs it scaled down)
+	WALSPOOL_BIG_TRANSACTION_BYTES=1073741824 $(CARGO) test --release -p walspool --test big_transaction -- --nocapture
+
+lint: ## formatting, clippy without a warning, and the repository's own rules
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	$(PYTHON) tools/setup/tidy.py
+
+format: ## format the source
+	$(CARGO) fmt --all
+
+bench: ## criterion benches (numbers and their commands: benches/README.md)
+	$(CARGO) bench -p walspool
+
+servers: ## fetch the pinned PostgreSQL builds now (demo and tests do it by themselves)
+	$(PYTHON) tools/setup/fetch_postgres.py all
+
+clean: ## remove what was built
+	$(CARGO) clean
+
+distclean: clean ## remove the fetched servers as well
+	rm -rf .servers
