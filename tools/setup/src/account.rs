@@ -1,11 +1,11 @@
-//! The account that servers run under.
+//! The account that servers run under, and where their folders lie.
 //!
 //! PostgreSQL refuses to run as root. As root we take an unprivileged account that exists (`postgres`, else `nobody`); as an
 //! ordinary user we run as ourselves. No account is ever created: every Linux has `nobody`.
 
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::{Result, SetupError};
 
@@ -55,6 +55,21 @@ pub fn give(path: &Path, account: Option<Account>) -> Result<()> {
         return Err(SetupError::io(path)(std::io::Error::last_os_error()));
     }
     Ok(())
+}
+
+/// Where throw-away servers and stores go: `TMPDIR`, else `/var/tmp`, which unlike `/tmp` is a disk everywhere.
+pub fn scratch_root() -> PathBuf {
+    match std::env::var_os("TMPDIR") {
+        Some(named) if !named.is_empty() => PathBuf::from(named),
+        _ if Path::new("/var/tmp").is_dir() => PathBuf::from("/var/tmp"),
+        _ => std::env::temp_dir(),
+    }
+}
+
+/// A folder there that goes when it is dropped.
+pub fn scratch_folder(name: &str) -> Result<tempfile::TempDir> {
+    let root = scratch_root();
+    tempfile::Builder::new().prefix(&format!("walspool-{name}-")).tempdir_in(&root).map_err(SetupError::io(&root))
 }
 
 #[cfg(test)]

@@ -47,22 +47,15 @@ impl Launch {
     }
 
     /// Runs another command of the program (`["check"]`, `["status", "--json"]` …) with the same config, to its end.
-    /// The wait blocks this thread; a command that hangs is ended after `timeout`, by `timeout(1)`.
-    pub fn command(&self, arguments: &[&str], timeout: Duration) -> Result<Outcome> {
-        let mut command = Command::new("timeout");
-        command.args(["-k", "1"]).arg(timeout.as_secs().max(1).to_string()).arg(&self.binary).args(arguments);
-        command.arg("--config").arg(&self.config).envs(self.env.iter().cloned()).stdin(Stdio::null());
-        let output = command.output().map_err(SetupError::io(&self.binary))?;
-        Ok(Outcome {
-            code: output.status.code(),
-            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
-            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
-        })
+    pub async fn command(&self, arguments: &[&str], limit: Duration) -> Result<Outcome> {
+        let mut command = tokio::process::Command::new(&self.binary);
+        command.args(arguments).arg("--config").arg(&self.config).envs(self.env.iter().cloned());
+        outcome(command, limit).await
     }
 
     /// `walspool status --json`; it answers with the daemon down too.
-    pub fn status(&self) -> Result<Value> {
-        let outcome = self.command(&["status", "--json"], Duration::from_secs(20))?;
+    pub async fn status(&self) -> Result<Value> {
+        let outcome = self.command(&["status", "--json"], Duration::from_secs(20)).await?;
         serde_json::from_str(&outcome.stdout).map_err(|error| SetupError::Program {
             program: "walspool status --json".into(),
             detail: format!("{error}; exit {:?}; {}{}", outcome.code, outcome.stdout, last_lines(&outcome.stderr, 10)),
@@ -86,6 +79,21 @@ impl Launch {
     pub fn log_text(&self) -> String {
         String::from_utf8_lossy(&std::fs::read(&self.log).unwrap_or_default()).into_owned()
     }
+}
+
+/// Runs a program to its end; it is killed when the limit passes or the caller goes away.
+pub async fn outcome(mut command: tokio::process::Command, limit: Duration) -> Result<Outcome> {
+    let name = command.as_std().get_program().to_string_lossy().into_owned();
+    command.stdin(Stdio::null()).kill_on_drop(true);
+    let Ok(output) = tokio::time::timeout(limit, command.output()).await else {
+        return Err(SetupError::Timeout { what: format!("the end of {name}"), limit, seen: "it was killed".into() });
+    };
+    let output = output.map_err(SetupError::io(name))?;
+    Ok(Outcome {
+        code: output.status.code(),
+        stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+        stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+    })
 }
 
 /// A running daemon; dropping it kills it.
@@ -115,7 +123,7 @@ impl Walspool {
     pub async fn wait_for(&mut self, what: &str, limit: Duration, holds: impl Fn(&Value) -> bool) -> Result<Value> {
         let start = Instant::now();
         loop {
-            let status = self.launch.status();
+            let status = self.launch.status().await;
             match &status {
                 Ok(status) if holds(status) => return Ok(status.clone()),
                 _ => {}

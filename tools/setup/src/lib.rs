@@ -16,6 +16,7 @@
 pub mod account;
 pub mod compare;
 pub mod daemon;
+pub mod document;
 mod error;
 pub mod fetch;
 pub mod mutate;

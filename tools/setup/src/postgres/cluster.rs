@@ -9,7 +9,7 @@ use std::process::Command;
 use tempfile::TempDir;
 
 use super::{Options, SUPERUSER, SUPERUSER_PASSWORD};
-use crate::account::{Account, give};
+use crate::account::{Account, give, scratch_folder};
 use crate::fetch::Installation;
 use crate::process::run_to_end;
 use crate::{Result, SetupError};
@@ -48,11 +48,7 @@ const DEFAULT_CONF: &[(&str, &str)] = &[
 
 /// A folder for one server, owned by its account, below the folder for temporary things (whose parents all may pass).
 pub(super) fn make_folder(name: &str, account: Option<Account>) -> Result<TempDir> {
-    let root = std::env::temp_dir();
-    let folder = tempfile::Builder::new()
-        .prefix(&format!("walspool-{name}-"))
-        .tempdir_in(&root)
-        .map_err(SetupError::io(&root))?;
+    let folder = scratch_folder(name)?;
     std::fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).map_err(SetupError::io(folder.path()))?;
     give(folder.path(), account)?;
     Ok(folder)
