@@ -1,1 +1,3 @@
-//! To be written.
+//! PostgreSQL: connections, replication protocol, `pgoutput`, transactions, and the states kept about them.
+
+pub mod conn;

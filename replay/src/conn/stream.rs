@@ -1,0 +1,236 @@
+//! The server's side of a replication stream: one message at a time, never more than one ahead, and a link that is
+//! noticed when it is dead.
+
+use std::time::Duration;
+
+use postgres_protocol::message::backend::Message;
+use segments::Lsn;
+use tokio::io::ReadHalf;
+use tokio::time::{Instant, timeout, timeout_at};
+
+use super::channel::{Channel, from_session_error, log_notice, unexpected};
+use super::copy::{ReplicationMessage, StatusUpdate};
+use super::endpoint::Endpoint;
+use super::error::{ConnError, Result, Violation};
+use super::feedback::FeedbackSender;
+use super::frame::{Inbox, Phase};
+use super::message::{self, Backend, ServerError};
+use super::wire::Wire;
+
+/// A link is given up after this time without a byte, having been asked for one after half of it
+/// (as `wal_receiver_timeout`, whose default it is).
+pub const DEFAULT_RECEIVE_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// A running replication stream.
+#[derive(Debug)]
+pub struct ReplicationStream {
+    reader: ReplicationReader,
+    feedback: FeedbackSender,
+}
+
+/// Reads the stream. Holds at most the message that is being read and 64 KiB more; the rest waits in the socket and then
+/// at the server.
+pub struct ReplicationReader {
+    half: ReadHalf<Wire>,
+    inbox: Inbox,
+    endpoint: Endpoint,
+    feedback: FeedbackSender,
+    receive_timeout: Duration,
+    silence: Silence,
+    end: End,
+}
+
+/// How long nothing has come while we waited for it. Time in which nobody waits does not count: a reader that was
+/// blocked for an hour has not heard the server because it did not listen.
+#[derive(Debug, Default)]
+struct Silence {
+    since: Option<Instant>,
+    pinged: Option<Instant>,
+}
+
+/// How far the stream's end has come.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum End {
+    /// Data flows.
+    Open,
+    /// The server's CopyDone came; ours goes out.
+    CopyDone,
+    /// CommandComplete came as well.
+    Complete,
+    /// ReadyForQuery: ended in good order.
+    Over,
+    /// Ended otherwise; told once, then repeated.
+    Broken(String),
+}
+
+impl ReplicationStream {
+    pub(super) fn new(channel: Channel, start: Lsn) -> Self {
+        let (read, write) = tokio::io::split(channel.wire);
+        let feedback = FeedbackSender::new(channel.endpoint.clone(), write, start);
+        let reader = ReplicationReader {
+            half: read,
+            inbox: channel.inbox,
+            endpoint: channel.endpoint,
+            feedback: feedback.clone(),
+            receive_timeout: DEFAULT_RECEIVE_TIMEOUT,
+            silence: Silence::default(),
+            end: End::Open,
+        };
+        Self { reader, feedback }
+    }
+
+    /// See [`ReplicationReader::next`].
+    ///
+    /// # Errors
+    /// The same.
+    pub async fn next(&mut self) -> Result<Option<ReplicationMessage>> {
+        self.reader.next().await
+    }
+
+    /// See [`FeedbackSender::send`].
+    ///
+    /// # Errors
+    /// The same.
+    pub async fn status(&mut self, update: StatusUpdate) -> Result<()> {
+        self.feedback.send(update).await
+    }
+
+    /// See [`ReplicationReader::set_receive_timeout`].
+    pub fn set_receive_timeout(&mut self, limit: Duration) {
+        self.reader.set_receive_timeout(limit);
+    }
+
+    /// Parts the two directions, so that feedback flows while the reader is blocked.
+    #[must_use]
+    pub fn split(self) -> (ReplicationReader, FeedbackSender) {
+        (self.reader, self.feedback)
+    }
+
+    /// Ends the stream in good order: CopyDone both ways, the rest of the data thrown away, and the connection closed.
+    /// After it the slot is free.
+    ///
+    /// # Errors
+    /// What the server said at the end, or [`ConnError::Closed`].
+    pub async fn finish(mut self) -> Result<()> {
+        self.feedback.finish().await?;
+        while self.reader.next().await?.is_some() {}
+        self.feedback.terminate().await
+    }
+}
+
+impl ReplicationReader {
+    /// The next message; `None` after the end that [`FeedbackSender::finish`] asked for. Dropping the future loses
+    /// nothing, so it can stand in a `select!`.
+    ///
+    /// # Errors
+    /// [`ConnError::Server`] for an error of the server (a missing publication, an invalidated slot),
+    /// [`ConnError::Closed`] if the server stopped, the connection broke, or nothing came within the receive timeout.
+    pub async fn next(&mut self) -> Result<Option<ReplicationMessage>> {
+        loop {
+            match &self.end {
+                End::Over => return Ok(None),
+                End::Broken(reason) => return Err(ConnError::closed(&self.endpoint, reason.clone())),
+                // The server began to end it: the answer is a CopyDone of ours. Nothing happens if it was sent.
+                End::CopyDone => self.feedback.finish().await?,
+                End::Open | End::Complete => {}
+            }
+            let step = match self.inbox.take(Phase::Copy) {
+                Ok(Some(frame)) => self.accept(frame),
+                Ok(None) => self.read().await.map(|()| None),
+                Err(violation) => Err(violation.at(&self.endpoint)),
+            };
+            match step {
+                Ok(None) => {}
+                Ok(Some(message)) => return Ok(Some(message)),
+                Err(error) => {
+                    self.end = End::Broken(error.to_string());
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    /// How long the link may be silent while we wait; see [`DEFAULT_RECEIVE_TIMEOUT`].
+    ///
+    /// # Panics
+    /// If it is zero.
+    pub fn set_receive_timeout(&mut self, limit: Duration) {
+        assert!(!limit.is_zero(), "a receive timeout of zero would end every stream");
+        self.receive_timeout = limit;
+    }
+
+    /// Where it leads.
+    #[must_use]
+    pub fn endpoint(&self) -> &Endpoint {
+        &self.endpoint
+    }
+
+    fn accept(&mut self, frame: bytes::BytesMut) -> Result<Option<ReplicationMessage>> {
+        let parsed = message::parse(frame).map_err(|violation| violation.at(&self.endpoint))?;
+        let Backend::Common(message) = parsed else {
+            return Err(Violation::new("the replication stream", "CopyData", "CopyBothResponse").at(&self.endpoint));
+        };
+        match (message, &self.end) {
+            // A walsender in the middle of a large transaction sends on for a while after its CopyDone.
+            (Message::CopyData(body), End::Open | End::CopyDone) => {
+                let message = ReplicationMessage::parse(body.into_bytes());
+                let message = message.map_err(|violation| violation.at(&self.endpoint))?;
+                self.feedback.note_reached(message.reaches());
+                return Ok(Some(message));
+            }
+            (Message::CopyDone, End::Open) => self.end = End::CopyDone,
+            (Message::CommandComplete(_), End::CopyDone) => self.end = End::Complete,
+            (Message::ReadyForQuery(_), End::Complete) => self.end = End::Over,
+            // What a walsender says when its server shuts down and everything was sent (`WalSndDone`, `walsender.c`).
+            (Message::CommandComplete(_), End::Open) => {
+                return Err(ConnError::closed(&self.endpoint, "the server ended the stream because it shuts down"));
+            }
+            (Message::ErrorResponse(body), _) => {
+                let error = ServerError::parse(body.fields()).map_err(|violation| violation.at(&self.endpoint))?;
+                return Err(from_session_error(&self.endpoint, error));
+            }
+            (Message::NoticeResponse(body), _) => log_notice(&self.endpoint, &body),
+            (Message::ParameterStatus(_) | Message::NotificationResponse(_), _) => {}
+            (other, _) => {
+                return Err(unexpected("the replication stream", "CopyData or its end", &other).at(&self.endpoint));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Reads once, or asks for a sign of life, or gives up.
+    async fn read(&mut self) -> Result<()> {
+        let half_limit = self.receive_timeout / 2;
+        let since = *self.silence.since.get_or_insert_with(Instant::now);
+        let deadline = self.silence.pinged.unwrap_or(since) + half_limit;
+        let filling = self.inbox.fill(&mut self.half, Phase::Copy);
+        match timeout_at(deadline, filling).await {
+            Ok(Ok(0)) => Err(ConnError::closed(&self.endpoint, "the server closed the connection")),
+            Ok(Ok(_)) => {
+                self.silence = Silence::default();
+                Ok(())
+            }
+            Ok(Err(error)) => Err(ConnError::from_io(&self.endpoint, &error)),
+            Err(_) if self.silence.pinged.is_some() => {
+                let reason = format!("nothing came for {:.1} s, though asked for", self.receive_timeout.as_secs_f64());
+                Err(ConnError::closed(&self.endpoint, reason))
+            }
+            Err(_) => {
+                self.silence.pinged = Some(Instant::now());
+                match timeout(half_limit, self.feedback.ping()).await {
+                    Ok(sent) => sent,
+                    Err(_) => Err(ConnError::closed(&self.endpoint, "the link takes no bytes any more")),
+                }
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for ReplicationReader {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ReplicationReader")
+            .field("endpoint", &self.endpoint)
+            .field("end", &self.end)
+            .finish_non_exhaustive()
+    }
+}
