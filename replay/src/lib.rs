@@ -1,3 +1,12 @@
 //! PostgreSQL: connections, replication protocol, `pgoutput`, transactions, and the states kept about them.
 
+mod body;
 pub mod conn;
+mod datum;
+pub mod kind;
+pub mod pgoutput;
+pub mod state;
+pub mod transaction;
+
+pub use body::{BODY_ALIGNMENT, BodyError};
+pub use datum::{Datum, SourceTime};
