@@ -111,6 +111,14 @@ impl Channel {
         Ok(channel)
     }
 
+    /// A session over a wire whose other end a test holds.
+    #[cfg(test)]
+    pub(super) fn over(wire: Wire) -> Self {
+        let endpoint = Endpoint::tcp("test", 1);
+        let (inbox, greeting) = (Inbox::default(), Greeting::default());
+        Self { wire, inbox, endpoint, greeting, server_version_num: 180_000, busy: false }
+    }
+
     pub(super) async fn send(&mut self, bytes: &[u8]) -> Result<()> {
         let sending = async {
             self.wire.write_all(bytes).await?;

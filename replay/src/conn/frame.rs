@@ -104,3 +104,96 @@ impl Inbox {
         self.buffer.extend_from_slice(bytes);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(tag: u8, body: &[u8]) -> Vec<u8> {
+        let mut bytes = vec![tag];
+        bytes.extend((body.len() as u32 + 4).to_be_bytes());
+        bytes.extend(body);
+        bytes
+    }
+
+    #[test]
+    fn frames_come_out_whole_however_the_bytes_come_in() {
+        let stream = [frame(b'd', b"one"), frame(b'Z', b""), frame(b'd', &[7; 300])].concat();
+        for step in 1..stream.len() {
+            let mut inbox = Inbox::default();
+            let mut frames = Vec::new();
+            for piece in stream.chunks(step) {
+                inbox.put(piece);
+                while let Some(frame) = inbox.take(Phase::Copy).unwrap() {
+                    frames.push(frame);
+                }
+            }
+            assert_eq!(frames.concat(), stream, "in steps of {step}");
+            assert_eq!((frames.len(), inbox.len()), (3, 0));
+        }
+    }
+
+    #[test]
+    fn every_prefix_is_incomplete() {
+        let whole = frame(b'd', b"payload");
+        for cut in 0..whole.len() {
+            let mut inbox = Inbox::default();
+            inbox.put(&whole[..cut]);
+            assert_eq!(inbox.take(Phase::Copy).unwrap(), None, "cut at {cut}");
+        }
+    }
+
+    #[test]
+    fn lengths_are_checked_before_they_are_believed() {
+        for (phase, tag, length, ok) in [
+            (Phase::Startup, b'R', 3_u32, false),
+            (Phase::Startup, b'R', 64 * 1024 - 1, true),
+            (Phase::Startup, b'R', 64 * 1024, false),
+            (Phase::Command, b'D', 16 * 1024 * 1024, false),
+            (Phase::Copy, b'd', 1024 * 1024 * 1024, true),
+            (Phase::Copy, b'd', 1024 * 1024 * 1024 + 64, false),
+            (Phase::Copy, b'E', 64 * 1024 * 1024, false),
+            (Phase::Copy, b'd', u32::MAX, false),
+        ] {
+            let mut inbox = Inbox::default();
+            inbox.put(&[&[tag], &length.to_be_bytes()[..]].concat());
+            assert_eq!(inbox.take(phase).is_ok(), ok, "{phase:?} {length}");
+        }
+    }
+
+    #[test]
+    fn a_header_that_promises_a_gigabyte_takes_little_memory() {
+        let mut inbox = Inbox::default();
+        inbox.put(&[b'd', 0x40, 0, 0, 0]);
+        assert_eq!(inbox.take(Phase::Copy).unwrap(), None);
+        assert_eq!(inbox.room(Phase::Copy), READ_AHEAD_BYTES_MAX);
+        inbox.put(&vec![0; 1024 * 1024]);
+        assert!(inbox.room(Phase::Copy) <= inbox.len());
+    }
+
+    #[tokio::test]
+    async fn what_is_read_ahead_is_bounded() {
+        let mut source: &[u8] = &[0_u8; 1024 * 1024];
+        let mut inbox = Inbox::default();
+        // A small frame in front: with it and 64 KiB more the reader stops until it is taken.
+        inbox.put(&frame(b'd', b"small")[..6]);
+        inbox.fill(&mut source, Phase::Copy).await.unwrap();
+        assert!(inbox.len() <= 6 + READ_AHEAD_BYTES_MAX, "{} bytes are held", inbox.len());
+    }
+
+    #[tokio::test]
+    async fn a_large_frame_gives_its_buffer_back() {
+        let bytes = [frame(b'd', &vec![1; 8 * 1024 * 1024]), frame(b'd', b"next")].concat();
+        let mut source = bytes.as_slice();
+        let mut inbox = Inbox::default();
+        let large = loop {
+            match inbox.take(Phase::Copy).unwrap() {
+                Some(frame) => break frame,
+                None => assert!(inbox.fill(&mut source, Phase::Copy).await.unwrap() > 0),
+            }
+        };
+        assert_eq!(large.len(), 8 * 1024 * 1024 + HEADER_BYTES);
+        drop(large);
+        assert!(inbox.buffer.capacity() <= 2 * READ_AHEAD_BYTES_MAX, "{} bytes stay", inbox.buffer.capacity());
+    }
+}

@@ -121,10 +121,10 @@ impl Handshake {
 
     fn answer_request(&mut self, message: Message) -> Result<Step, Refusal> {
         match message {
-            Message::AuthenticationSasl(body) => return self.begin_sasl(&body),
+            Message::AuthenticationSasl(body) => self.begin_sasl(&body),
             Message::AuthenticationOk => {
                 self.refuse_unbound("the server asked for no proof at all")?;
-                return Ok(self.go_on(State::Greeting(Greeting::default()), Step::Wait));
+                Ok(self.go_on(State::Greeting(Greeting::default()), Step::Wait))
             }
             Message::AuthenticationCleartextPassword => {
                 self.refuse_unbound("the server asks for the password itself")?;
@@ -238,4 +238,153 @@ fn packet(build: impl FnOnce(&mut BytesMut) -> std::io::Result<()>) -> Result<By
     let mut buffer = BytesMut::new();
     build(&mut buffer).map_err(|error| Refusal::Proof(format!("the answer cannot be sent: {error}")))?;
     Ok(buffer)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::message::{Backend, HEADER_BYTES, parse};
+    use super::*;
+
+    const SASL_BOTH: &[u8] = b"\0\0\0\x0aSCRAM-SHA-256-PLUS\0SCRAM-SHA-256\0\0";
+    const SASL_PLAIN: &[u8] = b"\0\0\0\x0aSCRAM-SHA-256\0\0";
+    const OK: &[u8] = &[0, 0, 0, 0];
+    const CLEARTEXT: &[u8] = &[0, 0, 0, 3];
+    const MD5: &[u8] = &[0, 0, 0, 5, 1, 2, 3, 4];
+
+    fn message(tag: u8, body: &[u8]) -> Message {
+        let mut bytes = BytesMut::from(&[tag][..]);
+        bytes.extend((body.len() as u32 + 4).to_be_bytes());
+        bytes.extend(body);
+        match parse(bytes) {
+            Ok(Backend::Common(message)) => message,
+            _ => panic!("sample cannot be read"),
+        }
+    }
+
+    fn handshake(binding: ChannelBinding, end_point: Option<&[u8]>) -> Handshake {
+        Handshake::new("ann", Some(Secret::new("open sesame")), binding, end_point)
+    }
+
+    fn sent(step: Result<Step, Refusal>) -> String {
+        match step {
+            Ok(Step::Send(bytes)) => String::from_utf8_lossy(&bytes[HEADER_BYTES..]).into_owned(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn proof_missing(step: Result<Step, Refusal>) -> String {
+        match step {
+            Err(Refusal::Proof(reason)) => reason,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn trust_goes_straight_to_the_greeting() {
+        let mut handshake = handshake(ChannelBinding::Prefer, None);
+        assert!(matches!(handshake.step(message(b'R', OK)), Ok(Step::Wait)));
+        assert!(matches!(handshake.step(message(b'S', b"server_version\018.6\0")), Ok(Step::Wait)));
+        assert!(matches!(handshake.step(message(b'K', &[0, 0, 0, 9, 0, 0, 0, 1])), Ok(Step::Wait)));
+        let Ok(Step::Ready(greeting)) = handshake.step(message(b'Z', b"I")) else { panic!("not ready") };
+        assert_eq!(greeting.parameters["server_version"], "18.6");
+        assert_eq!(greeting.process_id, 9);
+    }
+
+    #[test]
+    fn md5_sends_a_hash_and_cleartext_the_password() {
+        let hash = sent(handshake(ChannelBinding::Prefer, None).step(message(b'R', MD5)));
+        assert!(hash.starts_with("md5") && !hash.contains("sesame"), "{hash}");
+        let clear = sent(handshake(ChannelBinding::Prefer, None).step(message(b'R', CLEARTEXT)));
+        assert_eq!(clear, "open sesame\0");
+    }
+
+    #[test]
+    fn scram_binds_to_the_channel_where_both_can() {
+        let end_point: &[u8] = &[1; 32];
+        let cases: [(&[u8], ChannelBinding, Option<&[u8]>, &str); 5] = [
+            (SASL_BOTH, ChannelBinding::Prefer, Some(end_point), "p=tls-server-end-point,,"),
+            (SASL_BOTH, ChannelBinding::Disable, Some(end_point), "n,,"),
+            (SASL_BOTH, ChannelBinding::Prefer, None, "n,,"),
+            (SASL_PLAIN, ChannelBinding::Prefer, Some(end_point), "y,,"),
+            (SASL_BOTH, ChannelBinding::Require, Some(end_point), "p=tls-server-end-point,,"),
+        ];
+        for (offer, binding, end_point, expected) in cases {
+            let first = sent(handshake(binding, end_point).step(message(b'R', offer)));
+            assert!(first.contains(expected), "{binding:?}: {first:?}");
+            let plus = first.starts_with("SCRAM-SHA-256-PLUS\0");
+            assert_eq!(plus, expected.starts_with('p'), "{first:?}");
+        }
+    }
+
+    #[test]
+    fn channel_binding_required_admits_nothing_else() {
+        for request in [OK, CLEARTEXT, MD5, SASL_PLAIN] {
+            let reason = proof_missing(handshake(ChannelBinding::Require, Some(&[1; 32])).step(message(b'R', request)));
+            assert!(reason.contains("channel_binding=require cannot be met"), "{reason}");
+        }
+        let reason = proof_missing(handshake(ChannelBinding::Require, None).step(message(b'R', SASL_BOTH)));
+        assert!(reason.contains("nothing to bind to"), "{reason}");
+    }
+
+    #[test]
+    fn a_server_that_skips_its_proof_is_refused() {
+        let mut handshake = handshake(ChannelBinding::Prefer, None);
+        let first = sent(handshake.step(message(b'R', SASL_PLAIN)));
+        assert!(matches!(handshake.step(message(b'R', OK)), Err(Refusal::Violation(_))));
+        // And after the challenge as well.
+        let mut handshake = super::tests::handshake(ChannelBinding::Prefer, None);
+        let again = sent(handshake.step(message(b'R', SASL_PLAIN)));
+        assert_ne!(first, again, "the nonce repeats");
+        let nonce = again.split("r=").nth(1).unwrap();
+        let challenge = format!("\0\0\0\x0br={nonce}server,s=QQ==,i=4096");
+        assert!(sent(handshake.step(message(b'R', challenge.as_bytes()))).contains("server,p="));
+        assert!(matches!(handshake.step(message(b'R', OK)), Err(Refusal::Violation(_))));
+    }
+
+    #[test]
+    fn a_server_with_a_wrong_proof_is_refused() {
+        let mut handshake = handshake(ChannelBinding::Prefer, None);
+        let first = sent(handshake.step(message(b'R', SASL_PLAIN)));
+        let nonce = first.split("r=").nth(1).unwrap();
+        sent(handshake.step(message(b'R', format!("\0\0\0\x0br={nonce}x,s=QQ==,i=4096").as_bytes())));
+        let reason =
+            proof_missing(handshake.step(message(b'R', b"\0\0\0\x0cv=QUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUE=")));
+        assert!(reason.contains("did not prove"), "{reason}");
+    }
+
+    #[test]
+    fn a_foreign_nonce_and_endless_iterations_are_refused() {
+        for tail in ["r=foreign,s=QQ==,i=4096", "r={nonce}x,s=QQ==,i=4294967295", "r={nonce}x,s=!,i=1", "x"] {
+            let mut handshake = handshake(ChannelBinding::Prefer, None);
+            let first = sent(handshake.step(message(b'R', SASL_PLAIN)));
+            let challenge = tail.replace("{nonce}", first.split("r=").nth(1).unwrap());
+            let body = [b"\0\0\0\x0b", challenge.as_bytes()].concat();
+            proof_missing(handshake.step(message(b'R', &body)));
+        }
+    }
+
+    #[test]
+    fn a_missing_password_and_foreign_methods_say_so() {
+        let mut without = Handshake::new("ann", None, ChannelBinding::Prefer, None);
+        assert!(proof_missing(without.step(message(b'R', SASL_PLAIN))).contains("none is set"));
+        let gss = message(b'R', &[0, 0, 0, 7]);
+        assert!(proof_missing(handshake(ChannelBinding::Prefer, None).step(gss)).contains("GSSAPI"));
+        let oauth = message(b'R', b"\0\0\0\x0aOAUTHBEARER\0\0");
+        assert!(proof_missing(handshake(ChannelBinding::Prefer, None).step(oauth)).contains("OAuth"));
+    }
+
+    #[test]
+    fn what_does_not_belong_to_startup_is_a_violation_and_the_number_of_parameters_is_limited() {
+        let step = handshake(ChannelBinding::Prefer, None).step(message(b'Z', b"I"));
+        assert!(matches!(step, Err(Refusal::Violation(_))));
+        let mut handshake = handshake(ChannelBinding::Prefer, None);
+        handshake.step(message(b'R', OK)).unwrap();
+        let mut refused = None;
+        for number in 0..=PARAMETERS_COUNT_MAX {
+            refused = handshake.step(message(b'S', format!("p{number}\0v\0").as_bytes())).err();
+        }
+        assert!(matches!(refused, Some(Refusal::Violation(_))));
+        // Whatever ended it stays its end.
+        assert!(matches!(handshake.step(message(b'Z', b"I")), Err(Refusal::Violation(_))));
+    }
 }

@@ -234,3 +234,6 @@ impl std::fmt::Debug for ReplicationReader {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -75,6 +75,7 @@ impl Values {
         for Setting { key, value } in settings {
             let usage = keys::find(&key).ok_or_else(|| unknown_key(&key))?;
             match usage {
+                Use::Refused(_) if value.is_empty() => continue,
                 Use::Refused(remedy) => return Err(Problem::new(format!("{key} is not supported"), remedy)),
                 Use::Only(allowed, _) if value.is_empty() || allowed.contains(&value.as_str()) => continue,
                 Use::Only(_, remedy) => {
