@@ -31,6 +31,6 @@ pub use model::{
     PROGRESS_SCHEMA, Retention, Source, StoreBackend, StoreConfig, Table, Target, TargetKind, TargetTable,
     UnknownTables,
 };
-pub use names::TableName;
+pub use names::{TableName, quote_identifier, quote_literal};
 pub use options::RunOptions;
 pub use secret::{Secret, SecretError, SecretUrl};

@@ -24,6 +24,19 @@ fn the_full_document_is_read_as_written() {
 }
 
 #[test]
+fn the_example_is_accepted_and_names_every_key() {
+    let text = include_str!("../example.toml");
+    let config = accepted(text);
+    assert_eq!(config.environment, Environment::Production);
+    for line in FULL.lines() {
+        let Some((key, _)) = line.trim().split_once(" = ") else { continue };
+        if key != "kind" {
+            assert!(text.contains(&format!("{key} = ")), "{key} is not in example.toml");
+        }
+    }
+}
+
+#[test]
 fn the_shortest_document_gets_the_documented_defaults() {
     let config = accepted(
         r#"

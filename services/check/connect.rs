@@ -1,0 +1,119 @@
+//! A connection that fails is a finding: either something to mend, or a server that is not there at the moment.
+
+use std::error::Error as _;
+
+use replay::conn::{ConnError, Conninfo, Session, SslMode, sql};
+use tokio_postgres::Client;
+
+use super::Findings;
+use crate::config::{Config, Environment, SecretUrl, quote_identifier};
+use crate::finding::Finding;
+
+/// A client, and the task that moves its bytes: dropping that ends the connection.
+pub(super) struct Connected {
+    pub(super) client: Client,
+    _task: sql::ConnectionTask,
+}
+
+/// Connects, or says why not.
+pub(super) async fn connect(
+    side: &'static str,
+    url: &SecretUrl,
+    config: &Config,
+    findings: &mut Findings,
+) -> Option<Connected> {
+    let secret = match url.resolve() {
+        Ok(secret) => secret,
+        Err(error) => {
+            let remedy = "set it for the user that walspool runs as";
+            findings.push(Finding::error("secret_unresolved", side, error.to_string()).with_remedy(remedy));
+            return None;
+        }
+    };
+    let conninfo = match Conninfo::parse(secret.expose()) {
+        Ok(conninfo) => conninfo,
+        Err(error) => {
+            findings.push(refusal(side, None, &error));
+            return None;
+        }
+    };
+    tls(side, &conninfo, config.environment, findings);
+    match session(&conninfo).await {
+        Ok(connected) => Some(connected),
+        Err(error) => {
+            findings.push(refusal(side, Some(&conninfo), &error));
+            None
+        }
+    }
+}
+
+/// The session's empty search path also makes every server spell type names alike.
+async fn session(conninfo: &Conninfo) -> Result<Connected, ConnError> {
+    let (client, task) = sql::connect(conninfo, Session::default()).await?;
+    Ok(Connected { client, _task: task })
+}
+
+/// Passwords and rows over the network without a proven peer.
+fn tls(side: &'static str, conninfo: &Conninfo, environment: Environment, findings: &mut Findings) {
+    if environment == Environment::Production
+        && !conninfo.host().starts_with('/')
+        && conninfo.ssl_mode() < SslMode::VerifyFull
+    {
+        let message = "the connection goes over TCP, and sslmode does not verify the server's name";
+        let remedy = "add sslmode=verify-full and sslrootcert=… to the connection string";
+        findings.push(Finding::warning("tls_not_verified", side, message).with_remedy(remedy));
+    }
+}
+
+/// The finding for a failed connection.
+fn refusal(side: &'static str, conninfo: Option<&Conninfo>, error: &ConnError) -> Finding {
+    let message = error.to_string();
+    if error.is_temporary() {
+        let code = if side == super::SOURCE { "source_unreachable" } else { "target_unreachable" };
+        return Finding::unreachable(code, side, message).with_remedy("start the server, or correct host and port");
+    }
+    let names = conninfo.map(|conninfo| (quote_identifier(conninfo.user()), quote_identifier(conninfo.dbname())));
+    let (role, database) = names.unwrap_or_default();
+    match error.sqlstate() {
+        // ERRCODE_INVALID_CATALOG_NAME
+        Some("3D000") => Finding::error("database_missing", side, message)
+            .with_remedy(format!("correct the database name, or: CREATE DATABASE {database};")),
+        // ERRCODE_INSUFFICIENT_PRIVILEGE: at this point only CONNECT can be missing.
+        Some("42501") => Finding::error("database_connect", side, message)
+            .with_remedy(format!("GRANT CONNECT ON DATABASE {database} TO {role};")),
+        _ => match error {
+            ConnError::Auth { .. } => Finding::error("authentication", side, message).with_remedy(format!(
+                "correct user and password, or pg_hba.conf; the role needs LOGIN: ALTER ROLE {role} LOGIN;"
+            )),
+            ConnError::Tls { .. } => Finding::error("tls", side, message)
+                .with_remedy("correct sslmode, sslrootcert, sslcert and sslkey, or the server's certificate"),
+            ConnError::Config { .. } => Finding::error("connection_string", side, message),
+            _ => Finding::error("connection", side, message),
+        },
+    }
+}
+
+/// A query that fails in the middle of a check: a lost connection is "unreachable", anything else is said as it is.
+pub(super) fn answered<T>(
+    side: &'static str,
+    result: Result<T, tokio_postgres::Error>,
+    findings: &mut Findings,
+) -> Option<T> {
+    let error = match result {
+        Ok(value) => return Some(value),
+        Err(error) => error,
+    };
+    let finding = match error.as_db_error() {
+        Some(server) => {
+            let message = format!("the check was refused: {} (SQLSTATE {})", server.message(), server.code().code());
+            Finding::error("check_refused", side, message)
+        }
+        None => {
+            let code = if side == super::SOURCE { "source_unreachable" } else { "target_unreachable" };
+            let cause = error.source().map_or_else(|| error.to_string(), |source| format!("{error}: {source}"));
+            Finding::unreachable(code, side, format!("the connection was lost during the check: {cause}"))
+        }
+    };
+    findings.push(finding);
+    None
+}

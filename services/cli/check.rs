@@ -1,0 +1,62 @@
+//! `walspool check`: files, source, target and store, everything that is wrong at once.
+
+use clap::Args;
+use serde::Serialize;
+
+use super::{Global, output, small_runtime};
+use crate::check::{self, Findings};
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::finding::Finding;
+
+/// Connects everywhere and names everything that is wrong, each with its remedy; changes nothing
+///
+/// Exit code 0: nothing refuses (warnings may be there). 1: something has to be mended. 75: a server cannot be reached.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  walspool check --config /etc/walspool/walspool.toml\n  \
+walspool check --json | jq -r '.findings[] | .remedy // empty'")]
+pub(super) struct CheckArgs {}
+
+#[derive(Serialize)]
+struct CheckDocument<'a> {
+    schema_version: u32,
+    ok: bool,
+    errors: usize,
+    unreachable: usize,
+    warnings: usize,
+    findings: &'a [Finding],
+}
+
+pub(super) fn run(global: &Global, _args: &CheckArgs) -> Result<Exit, Failure> {
+    let loaded = global.load()?;
+    let findings = small_runtime()?.block_on(check::everything(&loaded.config));
+    if global.json {
+        output::print_json(&CheckDocument {
+            schema_version: 1,
+            ok: findings.exit() == Exit::Ok,
+            errors: findings.refusals().count(),
+            unreachable: findings.unreachable().count(),
+            warnings: findings.warnings().count(),
+            findings: findings.all(),
+        })?;
+    } else {
+        output::print(&text(&findings))?;
+    }
+    Ok(findings.exit())
+}
+
+fn text(findings: &Findings) -> String {
+    let mut text = output::findings_text(findings.all());
+    let (errors, unreachable, warnings) =
+        (findings.refusals().count(), findings.unreachable().count(), findings.warnings().count());
+    if !text.is_empty() {
+        text.push('\n');
+    }
+    let verdict = match findings.exit() {
+        Exit::Ok => "ok",
+        Exit::Temporary => "not checked to the end",
+        _ => "refused",
+    };
+    text.push_str(&format!("{verdict}: {errors} errors, {unreachable} unreachable, {warnings} warnings\n"));
+    text
+}

@@ -1,0 +1,66 @@
+//! `walspool run`: every configured service in one process.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use clap::Args;
+
+use super::Global;
+use crate::config::RunOptions;
+use crate::exit::Exit;
+use crate::failure::Failure;
+
+/// Runs every configured service in one process until SIGTERM
+///
+/// What is wrong in files, or seen to be wrong at a server, refuses the start. A server that cannot be reached is a
+/// state with back-off.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  walspool run --config /etc/walspool/walspool.toml --log-format json")]
+pub(super) struct RunArgs {
+    /// Address of /livez and /readyz [default: [admin] health_listen, 127.0.0.1:9400]
+    #[arg(long, value_name = "ADDRESS")]
+    health_listen: Option<SocketAddr>,
+    /// How long a reader that has caught up sleeps before it looks again
+    #[arg(long, value_name = "MS", default_value_t = 250)]
+    idle_poll_ms: u64,
+    /// First pause after a failed connection
+    #[arg(long, value_name = "MS", default_value_t = 250)]
+    retry_initial_ms: u64,
+    /// Longest pause after a failed connection
+    #[arg(long, value_name = "MS", default_value_t = 30_000)]
+    retry_max_ms: u64,
+    /// How long a stop may take before it is cut short
+    #[arg(long, value_name = "MS", default_value_t = 30_000)]
+    shutdown_grace_ms: u64,
+}
+
+impl RunArgs {
+    fn options(&self) -> Result<RunOptions, Failure> {
+        if self.idle_poll_ms == 0 || self.retry_initial_ms == 0 {
+            return Err(Failure::usage("--idle-poll-ms and --retry-initial-ms must be at least 1"));
+        }
+        if self.retry_max_ms < self.retry_initial_ms {
+            return Err(Failure::usage("--retry-max-ms must not be below --retry-initial-ms"));
+        }
+        Ok(RunOptions {
+            health_listen: self.health_listen,
+            idle_poll: Duration::from_millis(self.idle_poll_ms),
+            retry_initial: Duration::from_millis(self.retry_initial_ms),
+            retry_max: Duration::from_millis(self.retry_max_ms),
+            shutdown_grace: Duration::from_millis(self.shutdown_grace_ms),
+        })
+    }
+}
+
+pub(super) fn run(global: &Global, args: &RunArgs) -> Result<Exit, Failure> {
+    let options = args.options()?;
+    let loaded = global.load()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::temporary(format!("the async runtime cannot start: {error}")))?;
+    let result = runtime.block_on(crate::runtime::run(loaded.config, options));
+    // Tasks that still hold a blocking call were told to stop; the process does not wait for them.
+    runtime.shutdown_background();
+    result
+}
