@@ -1,0 +1,101 @@
+//! Which files a store has, found by their names alone, so that a damaged or copied store can be looked at too.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use segments::{FormatError, SegmentId, StreamKind, parse_segment_file_name};
+
+use crate::exit;
+
+/// Why a command gave no answer.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum InspectError {
+    /// A path that is no store, a segment that is not there.
+    #[error("{0}")]
+    Usage(String),
+    /// Reading failed.
+    #[error("cannot read {path}: {error}", path = path.display())]
+    Io {
+        /// The file or folder.
+        path: PathBuf,
+        /// What the system said.
+        error: io::Error,
+    },
+    /// The bytes of one segment that was asked for by name cannot be used.
+    #[error("{path}: {error}", path = path.display())]
+    Format {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        error: FormatError,
+    },
+    /// Printing failed.
+    #[error("cannot write the output: {0}")]
+    Output(#[from] io::Error),
+}
+
+impl InspectError {
+    pub(crate) fn is_broken_pipe(&self) -> bool {
+        matches!(self, Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe)
+    }
+
+    pub(crate) const fn exit_code(&self) -> u8 {
+        match self {
+            Self::Format { error: FormatError::Corrupt { .. } | FormatError::Foreign { .. }, .. } => exit::CORRUPTION,
+            Self::Format { .. } | Self::Usage(_) => exit::USAGE,
+            Self::Io { .. } | Self::Output(_) => exit::NEGATIVE,
+        }
+    }
+}
+
+/// One segment file of a stream.
+#[derive(Clone, Debug)]
+pub(crate) struct SegmentFile {
+    /// Where it lies.
+    pub(crate) path: PathBuf,
+    /// What its name says.
+    pub(crate) segment: SegmentId,
+}
+
+/// A stream's segment files in order.
+#[derive(Debug)]
+pub(crate) struct StreamFiles {
+    /// The stream.
+    pub(crate) stream: StreamKind,
+    /// Its files.
+    pub(crate) segments: Vec<SegmentFile>,
+}
+
+/// Lists the streams of a store, or the one that was asked for.
+pub(crate) fn streams(store: &Path, only: Option<StreamKind>) -> Result<Vec<StreamFiles>, InspectError> {
+    let mut found = Vec::new();
+    for stream in StreamKind::PERMANENT {
+        let folder = store.join(stream.name());
+        if folder.is_dir() {
+            found.push(StreamFiles { stream, segments: segment_files(&folder)? });
+        }
+    }
+    if found.is_empty() {
+        let what =
+            format!("{} is no walspool store: it has none of the folders txn, wal, manifest, ledger", store.display());
+        return Err(InspectError::Usage(what));
+    }
+    found.retain(|files| only.is_none_or(|only| only == files.stream));
+    match found.is_empty() {
+        true => Err(InspectError::Usage(format!("{} has no such stream", store.display()))),
+        false => Ok(found),
+    }
+}
+
+fn segment_files(folder: &Path) -> Result<Vec<SegmentFile>, InspectError> {
+    let io = |error| InspectError::Io { path: folder.to_owned(), error };
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(folder).map_err(io)? {
+        let entry = entry.map_err(io)?;
+        if let Some(segment) = entry.file_name().to_str().and_then(parse_segment_file_name) {
+            files.push(SegmentFile { path: entry.path(), segment });
+        }
+    }
+    files.sort_by_key(|file| file.segment);
+    Ok(files)
+}
