@@ -66,6 +66,8 @@ pub struct Assembler {
     /// A non-transactional message's entry that must still be ended.
     message_end: Option<Lsn>,
     empty: Option<Lsn>,
+    /// Everything before was seen; commit records come at or behind it.
+    position: Lsn,
     wal_start: Lsn,
     stats: AssemblerStats,
 }
@@ -108,6 +110,7 @@ impl Assembler {
             oversize: None,
             message_end: None,
             empty: None,
+            position: previous_end,
             wal_start: Lsn::ZERO,
             stats: AssemblerStats::default(),
         }
@@ -119,10 +122,16 @@ impl Assembler {
         !matches!(self.open, Open::Transaction { .. }) && !self.has_output()
     }
 
-    /// The end of the last entry, or of the last advance.
+    /// The end of the last entry, which the next entry's records carry.
     #[must_use]
     pub fn previous_end(&self) -> Lsn {
         self.encoder.previous_end()
+    }
+
+    /// The end of what was worked off, empty transactions included.
+    #[must_use]
+    pub fn position(&self) -> Lsn {
+        self.position
     }
 
     /// Memory held for open streamed transactions, in bytes.
@@ -145,6 +154,7 @@ impl Assembler {
     pub fn advance(&mut self, position: Lsn) {
         assert!(self.is_between_entries(), "a progress record would cut the entry");
         self.encoder.move_end(position);
+        self.position = self.position.max(position);
     }
 
     fn has_output(&self) -> bool {
@@ -212,6 +222,7 @@ impl Assembler {
                 self.step_replay()?;
             } else if let Some(lsn) = self.message_end.take() {
                 self.encoder.commit(lsn, lsn);
+                self.position = lsn;
                 self.stats.messages_alone += 1;
             } else {
                 return Ok(self.empty.take().map(|end_lsn| AssembledOutput::EmptyTransaction { end_lsn }));
@@ -243,13 +254,16 @@ impl Assembler {
 
     fn finish_entry(&mut self, commit: Commit) {
         match self.encoder.commit(commit.commit_lsn, commit.end_lsn) {
-            true => self.stats.transactions += 1,
+            true => {
+                self.position = commit.end_lsn;
+                self.stats.transactions += 1;
+            }
             false => self.finish_empty(commit.end_lsn),
         }
     }
 
     fn finish_empty(&mut self, end_lsn: Lsn) {
-        self.encoder.move_end(end_lsn);
+        self.position = end_lsn;
         self.stats.transactions_empty += 1;
         self.empty = Some(end_lsn);
     }
@@ -326,11 +340,11 @@ impl Assembler {
     /// A message outside any transaction, sent when its own record is decoded: between transactions and blocks.
     fn message_alone(&mut self, logical: &LogicalMessage<'_>, message: &Bytes) -> Result<()> {
         self.expect_nothing_open("Message")?;
-        if logical.lsn <= self.previous_end() {
+        if logical.lsn <= self.position {
             return Err(self.protocol("Message", "a position behind the stream's end", logical.lsn));
         }
         if !self.options.non_transactional_messages {
-            self.encoder.move_end(logical.lsn);
+            self.position = logical.lsn;
             self.empty = Some(logical.lsn);
             return Ok(());
         }
@@ -426,7 +440,7 @@ impl Assembler {
 
     /// Commit records come in the order of the WAL and never twice: a repeated one would be applied twice.
     fn expect_ahead(&self, message: &'static str, commit_lsn: Lsn) -> Result<()> {
-        let end = self.previous_end();
+        let end = self.position;
         match commit_lsn >= end {
             true => Ok(()),
             false => {

@@ -95,7 +95,7 @@ impl EntryEncoder {
         self.previous_end
     }
 
-    /// The stream's end moved on without an entry of ours.
+    /// An entry was appended that ends here. An empty transaction moves nothing: no entry says so.
     pub(super) fn move_end(&mut self, end: Lsn) {
         assert!(end >= self.previous_end, "the end never goes back: {end} after {}", self.previous_end);
         self.previous_end = end;
@@ -125,33 +125,56 @@ impl EntryEncoder {
 
     /// Adds a change; a full record leaves before it.
     pub(super) fn push(&mut self, change: &ChangeInput<'_>) -> Result<Pushed, BodyError> {
-        let change_bytes = change.record_bytes();
-        if self.record.body_bytes() + self.introduction_bytes(change) + change_bytes > self.body_bytes_max {
-            if !self.record.is_empty() {
-                self.leave(false, self.previous_end);
-            }
-            if self.record.body_bytes() + self.introduction_bytes(change) + change_bytes > self.body_bytes_max {
-                return self.prepare_fragments(change);
+        if !self.fits(self.introduction_bytes(change) + change.record_bytes()) {
+            self.leave_unless_empty();
+            if !self.fits(self.introduction_bytes(change) + change.record_bytes()) {
+                return self.push_large(change);
             }
         }
         self.place(change, false);
         Ok(Pushed::Whole)
     }
 
-    /// The change is larger than a record: its values go out first, so everything else of it must fit one.
-    fn prepare_fragments(&mut self, change: &ChangeInput<'_>) -> Result<Pushed, BodyError> {
+    /// A change that does not fit a record together with the descriptions it needs: those go first, and if it does not
+    /// fit then, its values go before it too.
+    fn push_large(&mut self, change: &ChangeInput<'_>) -> Result<Pushed, BodyError> {
+        for relation in change.relations() {
+            if self.relations.contains_key(&relation.arrival) {
+                continue;
+            }
+            let relation_bytes = Record::relation_bytes(&relation.version);
+            if !self.fits(relation_bytes) {
+                self.leave_unless_empty();
+                self.expect_fit(relation_bytes, "bytes of a record for a table's description")?;
+            }
+            self.index_of(relation);
+        }
+        if !self.fits(change.record_bytes()) {
+            self.leave_unless_empty();
+        }
+        if self.fits(change.record_bytes()) {
+            self.place(change, false);
+            return Ok(Pushed::Whole);
+        }
         if self.record.content.begin.is_some() {
             // Fragments never come first in an entry: the begin leaves alone.
             self.leave(false, self.previous_end);
         }
-        let rest = change.record_bytes() - change.value_bytes();
-        let needed = self.record.body_bytes() + self.introduction_bytes(change) + rest;
-        if needed > self.body_bytes_max {
-            let limit = self.body_bytes_max as u64;
-            let what = "bytes of a record for a relation's description and a row without its values";
-            return Err(BodyError::LimitExceeded { what, limit, found: needed as u64 });
-        }
+        let rest_bytes = change.record_bytes() - change.value_bytes();
+        self.expect_fit(rest_bytes, "bytes of a record for a change without its values")?;
         Ok(Pushed::ValuesFirst)
+    }
+
+    fn fits(&self, more_bytes: usize) -> bool {
+        self.record.body_bytes() + more_bytes <= self.body_bytes_max
+    }
+
+    fn expect_fit(&self, more_bytes: usize, what: &'static str) -> Result<(), BodyError> {
+        let found = (self.record.body_bytes() + more_bytes) as u64;
+        match self.fits(more_bytes) {
+            true => Ok(()),
+            false => Err(BodyError::LimitExceeded { what, limit: self.body_bytes_max as u64, found }),
+        }
     }
 
     /// Sends a piece of the values of a change for which `push` said [`Pushed::ValuesFirst`].
@@ -182,7 +205,9 @@ impl EntryEncoder {
             self.record.content.commit = Some(CommitV1 { commit_lsn, end_lsn: end_lsn_number, change_count });
             self.leave(true, end_lsn);
         }
-        self.move_end(end_lsn);
+        if change_count > 0 {
+            self.move_end(end_lsn);
+        }
         self.first_left = false;
         self.change_count = 0;
         self.relations.clear();
@@ -201,18 +226,30 @@ impl EntryEncoder {
     fn place(&mut self, change: &ChangeInput<'_>, in_fragments: bool) {
         self.indexes.clear();
         for relation in change.relations() {
-            if relation.arrival != self.relation_last.0 {
-                let count = self.relations.len() as u32;
-                let index = *self.relations.entry(relation.arrival).or_insert(count);
-                if index == count {
-                    self.record.push_relation(&relation.version);
-                }
-                self.relation_last = (relation.arrival, index);
-            }
-            self.indexes.push(self.relation_last.1);
+            let index = self.index_of(relation);
+            self.indexes.push(index);
         }
         self.record.push_change(change, &self.indexes, in_fragments);
         self.change_count += 1;
+    }
+
+    /// The index of a relation version, which is introduced here if the entry does not know it.
+    fn index_of(&mut self, relation: &Received) -> u32 {
+        if relation.arrival != self.relation_last.0 {
+            let count = self.relations.len() as u32;
+            let index = *self.relations.entry(relation.arrival).or_insert(count);
+            if index == count {
+                self.record.push_relation(&relation.version);
+            }
+            self.relation_last = (relation.arrival, index);
+        }
+        self.relation_last.1
+    }
+
+    fn leave_unless_empty(&mut self) {
+        if !self.record.is_empty() {
+            self.leave(false, self.previous_end);
+        }
     }
 
     fn leave(&mut self, last: bool, lsn: Lsn) {

@@ -13,7 +13,8 @@
 //! ```
 //!
 //! A relation's index counts the entry's relation versions from 0, in the order in which its records introduce them;
-//! each is introduced by the record whose change needs it first, so an entry explains itself.
+//! each is introduced by the record whose change needs it first (or, where both do not fit one record, by one before
+//! it), so an entry explains itself.
 //!
 //! **Large rows.** Where the values of one change do not fit a record, they go out before it: VALUE_FRAGMENT records
 //! hold `fragment_bytes` bytes in all, and the first change of the TRANSACTION record behind them takes its values
