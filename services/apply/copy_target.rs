@@ -54,6 +54,17 @@ impl CopyTarget {
         Ok(columns)
     }
 
+    /// Whether `table` has no row.
+    ///
+    /// # Errors
+    /// [`ApplyError::Schema`] when there is no such table, or the role may not read it.
+    pub async fn is_empty(&self, table: &TableName) -> Result<bool> {
+        read_target_table(&self.client, table).await?.ok_or_else(|| missing_table(table))?;
+        let sql = format!("SELECT NOT EXISTS (SELECT FROM {})", table.sql());
+        let row = self.client.query_one(&sql, &[]).await.map_err(|error| at_table(&table.to_string(), &error))?;
+        Ok(row.get(0))
+    }
+
     /// Empties `table` and fills it with `rows`, which are the bytes of a COPY in text format with exactly `columns`.
     /// Either all of it is committed or nothing; an error of `rows` (the source's COPY failed) rolls back.
     /// Answers how many rows the server counted.

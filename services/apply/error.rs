@@ -41,6 +41,9 @@ pub enum ApplyError {
     /// The store holds something this version cannot apply.
     #[error("store: {0}")]
     Undecodable(String),
+    /// The store itself failed.
+    #[error(transparent)]
+    Store(#[from] spool::Error),
     /// The stop was asked for before the work was begun.
     #[error("stopped")]
     Stopped,
@@ -54,13 +57,32 @@ impl ApplyError {
             Self::Schema { .. } | Self::Conflict { .. } => Some(Reason::TargetConflict),
             Self::NeedsResync(_) => Some(Reason::NeedsResync),
             Self::Undecodable(_) => Some(Reason::BadWalRecord),
+            Self::Store(error) => Some(reason_of_store(error)),
             Self::Stopped => None,
         }
+    }
+
+    /// Whether the store must be opened again before anything can go on.
+    pub fn needs_reopening(&self) -> bool {
+        matches!(self, Self::Store(spool::Error::Poisoned { .. } | spool::Error::Closed))
     }
 
     /// Whether trying the same again soon may help without anybody acting.
     pub fn passes_by_itself(&self) -> bool {
         matches!(self, Self::Unreachable(_) | Self::Passing(_))
+    }
+}
+
+fn reason_of_store(error: &spool::Error) -> Reason {
+    use spool::Error;
+    match error {
+        Error::CursorBelowStart { .. } | Error::CursorBeyondEnd { .. } | Error::CursorEpoch { .. } => Reason::NeedsResync,
+        Error::CursorExpired { .. } => Reason::ConsumerExpired,
+        Error::CursorDamaged { .. } => Reason::CursorDamaged,
+        Error::UnsupportedVersion { .. } => Reason::StoreNewerFormat,
+        Error::Locked { .. } | Error::CursorHeld { .. } => Reason::StoreLocked,
+        Error::Poisoned { .. } | Error::Closed => Reason::StorePoisoned,
+        _ => Reason::StoreDamaged,
     }
 }
 

@@ -196,6 +196,7 @@ pub(crate) mod fixtures {
             may_be_left_out: true,
             generated: false,
             identity_always: false,
+            equality: "=".to_owned(),
             equality_is_exact: true,
         }
     }

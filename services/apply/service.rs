@@ -4,10 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use replay::conn::Conninfo;
-use replay::kind;
-use replay::transaction::SlotBegin;
-use segments::{Position, Seqno, StreamKind};
-use spool::{CursorStart, Seek, SystemCursor, SystemStore};
+use segments::{Position, StreamKind};
+use spool::disk::{Disk, SystemDisk};
+use spool::{CursorStart, Seek, Store};
 use tokio::sync::watch;
 
 use crate::runtime::lifecycle::{Phase, Shutdown};
@@ -15,22 +14,21 @@ use crate::runtime::{Backoff, BackoffLimits, Report, Service, SplitMix, StateBoa
 
 use super::error::{ApplyError, Result};
 use super::judge::{Beginning, StoreSide, judge};
-use super::progress::{Progress, ProgressKey};
+use super::progress::ProgressKey;
 use super::routing::Routing;
 use super::session::{TargetSession, connect};
 use super::statistics::ApplyStatistics;
 use super::tables::Tables;
-use super::worker::{BATCH, Ended, Worker};
+use super::worker::{Ended, Worker};
 use super::writer::TargetWriter;
 
 /// How long apply waits before it looks again at something that only an operator can mend.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
 
-/// Everything apply needs. Cheap to clone, so a supervisor may start [`run`] again with the same.
-#[derive(Clone)]
-pub struct ApplyContext {
+/// Everything apply needs.
+pub struct ApplyContext<D: Disk = SystemDisk> {
     /// Where the transactions come from.
-    pub store: SystemStore,
+    pub store: Store<D>,
     /// Name of the cursor in the store.
     pub cursor_name: String,
     /// The target.
@@ -53,7 +51,7 @@ pub struct ApplyContext {
 
 /// Makes the cursor's register if it is not there yet, so that everything from now on is kept for apply. To be called
 /// before capture appends; also called by [`run`].
-pub fn register(store: &SystemStore, cursor_name: &str) -> Result<()> {
+pub fn register<D: Disk>(store: &Store<D>, cursor_name: &str) -> Result<()> {
     let known = store.cursors()?.iter().any(|cursor| cursor.name == cursor_name);
     if !known {
         store.register(cursor_name, StreamKind::Txn, CursorStart::Earliest)?;
@@ -64,26 +62,25 @@ pub fn register(store: &SystemStore, cursor_name: &str) -> Result<()> {
 /// Applies until a stop is asked for. What fails at the target is shown on the board and tried again.
 ///
 /// # Errors
-/// Only what the store itself reports; the supervisor reopens the store and calls again.
-pub async fn run(mut context: ApplyContext) -> Result<()> {
+/// [`ApplyError::Store`] when the store must be opened again; the supervisor does that and calls again.
+pub async fn run<D: Disk>(mut context: ApplyContext<D>) -> Result<()> {
     register(&context.store, &context.cursor_name)?;
     context.board.set(Service::Apply, Report::waiting("waits for the initial load"));
     let Some(beginning) = wait_for_beginning(&mut context).await else {
         context.board.set(Service::Apply, Report::stopped());
         return Ok(());
     };
-    let mut cursor = context.store.cursor(&context.cursor_name)?;
     let mut backoff = Backoff::new(context.backoff);
     let mut random = SplitMix::from_system();
     let mut alone_until = None;
     loop {
-        let failure = match one_session(&context, beginning, &mut cursor, &mut alone_until, &mut backoff).await {
+        let failure = match one_session(&context, beginning, &mut alone_until, &mut backoff).await {
             Ok(ended) => {
                 tracing::info!(?ended, "apply ended");
                 context.board.set(Service::Apply, Report::stopped());
                 return Ok(());
             }
-            Err(ApplyError::Store(error)) => return Err(error.into()),
+            Err(failure) if failure.needs_reopening() => return Err(failure),
             Err(failure) => failure,
         };
         show(&context, &failure);
@@ -99,7 +96,7 @@ pub async fn run(mut context: ApplyContext) -> Result<()> {
     }
 }
 
-async fn wait_for_beginning(context: &mut ApplyContext) -> Option<Beginning> {
+async fn wait_for_beginning<D: Disk>(context: &mut ApplyContext<D>) -> Option<Beginning> {
     tokio::select! {
         found = context.beginning.wait_for(Option::is_some) => found.ok().and_then(|found| *found),
         () = context.shutdown.draining() => None,
@@ -107,24 +104,24 @@ async fn wait_for_beginning(context: &mut ApplyContext) -> Option<Beginning> {
 }
 
 /// Connects, finds the place, applies. Any error leaves the target at its progress row.
-async fn one_session(
-    context: &ApplyContext,
+async fn one_session<D: Disk>(
+    context: &ApplyContext<D>,
     beginning: Beginning,
-    cursor: &mut SystemCursor,
     alone_until: &mut Option<Position>,
     backoff: &mut Backoff,
 ) -> Result<Ended> {
     let session = tokio::select! {
-        session = open_session(context, beginning, cursor) => session?,
+        session = open_session(context, beginning) => session?,
         () = context.shutdown.reached(Phase::Draining) => return Ok(Ended::Drained),
     };
     let from = session.progress.position;
+    let mut cursor = context.store.cursor(&context.cursor_name)?;
     cursor.seek(Seek::Seqno(from.seqno.next()))?;
     context.statistics.resumed_at(from);
     context.board.set(Service::Apply, Report::running());
     tracing::info!(lsn = %from.lsn, seqno = %from.seqno, "apply goes on");
     let writer = TargetWriter::new(session, Tables::new(Arc::clone(&context.routing)));
-    let mut worker = Worker::new(cursor, writer, &context.statistics, &context.shutdown);
+    let mut worker = Worker::new(&mut cursor, writer, &context.statistics, &context.shutdown);
     worker.alone_until = *alone_until;
     let ended = tokio::select! {
         ended = worker.run() => ended,
@@ -141,51 +138,16 @@ async fn one_session(
     ended
 }
 
-async fn open_session(
-    context: &ApplyContext,
-    beginning: Beginning,
-    cursor: &mut SystemCursor,
-) -> Result<TargetSession> {
+async fn open_session<D: Disk>(context: &ApplyContext<D>, beginning: Beginning) -> Result<TargetSession> {
     let connected = connect(&context.conninfo).await?;
-    let store = StoreSide {
-        id: context.store.id(),
-        beginning,
-        durable_end: context.store.watermarks(StreamKind::Txn).durable_entry_end,
-        confirmed: cursor.confirmed().seqno,
-    };
-    let first = || {
-        let position = find_beginning(cursor, &beginning)?;
-        Ok(Progress { store_id: store.id, slot_incarnation: beginning.slot_incarnation, position })
-    };
-    TargetSession::open(connected, &context.key, |found| judge(&store, found), first).await
+    TargetSession::open(connected, &context.key, |found| {
+        let durable_end = context.store.watermarks(StreamKind::Txn).durable_entry_end;
+        judge(&StoreSide { id: context.store.id(), beginning, durable_end }, found)
+    })
+    .await
 }
 
-/// Reads from the start of the stream to the `slot_begin` record of this incarnation. What comes before it is from a
-/// slot that was given up, and is never applied.
-fn find_beginning(cursor: &mut SystemCursor, beginning: &Beginning) -> Result<Position> {
-    cursor.seek(Seek::Seqno(Seqno::FIRST))?;
-    while let Some(batch) = cursor.next_batch(BATCH)? {
-        let mut found = None;
-        for record in batch.records().filter(|record| record.meta.kind == kind::SLOT_BEGIN) {
-            let meta = &record.meta;
-            let begin = SlotBegin::decode(meta.kind, meta.schema, record.body)
-                .map_err(|error| ApplyError::Undecodable(format!("record {}: {error}", meta.seqno)))?;
-            if begin.incarnation == beginning.slot_incarnation {
-                found = Some(Position { seqno: meta.seqno, lsn: meta.lsn, timeline: meta.timeline });
-            }
-        }
-        batch.finish()?;
-        if let Some(position) = found {
-            return Ok(position);
-        }
-    }
-    Err(ApplyError::NeedsResync(format!(
-        "the store has no beginning of incarnation {} of the slot, of which its ledger speaks",
-        beginning.slot_incarnation
-    )))
-}
-
-fn show(context: &ApplyContext, failure: &ApplyError) {
+fn show<D: Disk>(context: &ApplyContext<D>, failure: &ApplyError) {
     let Some(reason) = failure.reason() else { return };
     let detail = failure.to_string();
     let report = match failure {

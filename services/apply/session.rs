@@ -9,7 +9,6 @@ use segments::Position;
 use tokio_postgres::{Client, Statement};
 
 use super::error::{ApplyError, Result};
-use super::judge::Verdict;
 use super::progress::{self, Progress, ProgressKey};
 
 /// How long a new session waits for the lock of a former one, normally our own, killed a moment ago and not yet
@@ -30,24 +29,16 @@ pub(crate) struct TargetSession {
 
 impl TargetSession {
     /// Takes a connected client over: waits for the lock, reads the progress row and lets `judge` say whether it
-    /// belongs to our store. Where it is to be the first one, `first` says what to write.
+    /// belongs to our store.
     pub(crate) async fn open(
         (client, task): (Client, ConnectionTask),
         key: &ProgressKey,
-        judge: impl FnOnce(Option<Progress>) -> Result<Verdict>,
-        first: impl FnOnce() -> Result<Progress>,
+        judge: impl FnOnce(Option<Progress>) -> Result<Progress>,
     ) -> Result<Self> {
         lock(&client, key).await?;
         strengthen_commit(&client).await?;
         // Read only now: whoever held the lock before may have committed until the moment it went.
-        let progress = match judge(progress::read(&client, key).await?)? {
-            Verdict::Resume(progress) => progress,
-            Verdict::First => {
-                let progress = first()?;
-                progress::begin(&client, key, &progress).await?;
-                progress
-            }
-        };
+        let progress = judge(progress::read(&client, key).await?)?;
         let advance = progress::prepare_advance(&client).await?;
         Ok(Self { client: Arc::new(client), progress, key: key.clone(), advance, task })
     }

@@ -232,7 +232,7 @@ fn condition(plan: &TablePlan, shape: &Shape, builder: &mut Builder) -> String {
         }
         let value = builder.parameter(if shape.has_old { Parameter::Old(*place) } else { Parameter::New(*place) });
         terms.push(if by_key || column.equality_is_exact {
-            format!("{name} = {value}")
+            format!("{name} {} {value}", column.equality)
         } else {
             // `concat` prints by the type's output function, as the source did; a cast would cut the blanks of char(n).
             format!("{name} IS NOT NULL AND concat({name}) = {value}")
@@ -305,6 +305,14 @@ mod tests {
         let text = update(&plan, &Shape::of_update(&plan, None, &new));
         assert_eq!(text.sql, "UPDATE \"public\".\"t\" SET \"a\" = $1 WHERE \"id\" = $2");
         assert_eq!(text.parameters, [Parameter::New(1), Parameter::New(0)]);
+    }
+
+    #[test]
+    fn a_type_of_an_extension_is_compared_by_its_own_operator() {
+        let key = TargetColumn { equality: "OPERATOR(public.=)".to_owned(), ..column("id") };
+        let plan = plan(ReplicaIdentity::Key, &["*id"], vec![key], &["id"]);
+        let text = delete(&plan, &Shape::of_delete(&plan, &row(&[Some("x")])));
+        assert_eq!(text.sql, "DELETE FROM \"public\".\"t\" WHERE \"id\" OPERATOR(public.=) $1");
     }
 
     #[test]

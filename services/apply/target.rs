@@ -33,6 +33,9 @@ pub struct TargetColumn {
     pub generated: bool,
     /// Whether it is `GENERATED ALWAYS AS IDENTITY`: an INSERT may override that, an UPDATE may not.
     pub identity_always: bool,
+    /// The operator that the type's default order calls equal: `=`, or with its schema where that is not `pg_catalog`.
+    /// Our search path is empty, and `=` alone would then find another operator than the key's index, or none.
+    pub equality: String,
     /// Whether `=` is true exactly when the text forms are equal, so that a row can be found by it. Where it is not
     /// (floats, numerics, json, custom types …) the text forms are compared.
     pub equality_is_exact: bool,
@@ -76,12 +79,23 @@ const EXACT_TYPES: &str = "'bool'::regtype, 'int2'::regtype, 'int4'::regtype, 'i
     'text'::regtype, 'varchar'::regtype, 'name'::regtype, 'bytea'::regtype, 'uuid'::regtype, 'date'::regtype, \
     'time'::regtype, 'timestamp'::regtype, 'timestamptz'::regtype, 'inet'::regtype, 'cidr'::regtype, 'macaddr'::regtype";
 
+/// The equality of the type's own default B-tree class, where it lies outside of `pg_catalog`. A domain has that of its
+/// base type.
+const EQUALITY: &str = "SELECT format('OPERATOR(%I.%s)', s.nspname, o.oprname) \
+    FROM pg_catalog.pg_opclass k JOIN pg_catalog.pg_am m ON m.oid = k.opcmethod AND m.amname = 'btree' \
+    JOIN pg_catalog.pg_amop p ON p.amopfamily = k.opcfamily AND p.amopstrategy = 3 \
+         AND p.amoplefttype = k.opcintype AND p.amoprighttype = k.opcintype \
+    JOIN pg_catalog.pg_operator o ON o.oid = p.amopopr JOIN pg_catalog.pg_namespace s ON s.oid = o.oprnamespace \
+    WHERE k.opcdefault AND k.opcintype = CASE t.typtype WHEN 'd' THEN t.typbasetype ELSE t.oid END \
+      AND s.nspname <> 'pg_catalog'";
+
 async fn read_columns(client: &Client, oid: Oid) -> Result<Vec<TargetColumn>> {
     let sql = format!(
         "SELECT a.attname::text, pg_catalog.format_type(a.atttypid, a.atttypmod), \
                 NOT a.attnotnull OR a.atthasdef OR a.attidentity <> '' OR t.typdefault IS NOT NULL, \
                 a.attgenerated <> '', a.attidentity = 'a', \
-                (a.atttypid IN ({EXACT_TYPES}) OR t.typtype = 'e') AND coalesce(l.collisdeterministic, true) \
+                (a.atttypid IN ({EXACT_TYPES}) OR t.typtype = 'e') AND coalesce(l.collisdeterministic, true), \
+                coalesce(({EQUALITY}), '=') \
          FROM pg_catalog.pg_attribute a JOIN pg_catalog.pg_type t ON t.oid = a.atttypid \
          LEFT JOIN pg_catalog.pg_collation l ON l.oid = a.attcollation \
          WHERE a.attrelid = $1 AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum"
@@ -96,6 +110,7 @@ async fn read_columns(client: &Client, oid: Oid) -> Result<Vec<TargetColumn>> {
             generated: row.get(3),
             identity_always: row.get(4),
             equality_is_exact: row.get(5),
+            equality: row.get(6),
         })
         .collect())
 }

@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 
 use replay::SourceTime;
 use segments::Position;
-use spool::{BatchLimits, SystemCursor};
+use spool::disk::Disk;
+use spool::{BatchLimits, Cursor};
 
 use crate::runtime::lifecycle::{Phase, Shutdown};
 
@@ -24,7 +25,7 @@ use super::statistics::{ApplyStatistics, GroupCounts};
 use super::writer::TargetWriter;
 
 /// One look into the store: small enough to be decoded at once in memory, large enough for whole runs of rows.
-pub(crate) const BATCH: BatchLimits = BatchLimits { bytes_max: 1 << 20, records_max: 4096 };
+const BATCH: BatchLimits = BatchLimits { bytes_max: 1 << 20, records_max: 4096 };
 
 /// A target transaction ends at the first boundary beyond any of these.
 const GROUP_TRANSACTIONS_MAX: usize = 1000;
@@ -54,8 +55,8 @@ struct Group {
 }
 
 /// The state of the loop.
-pub(crate) struct Worker<'a> {
-    pub(crate) cursor: &'a mut SystemCursor,
+pub(crate) struct Worker<'a, D: Disk> {
+    pub(crate) cursor: &'a mut Cursor<D>,
     pub(crate) writer: TargetWriter,
     pub(crate) statistics: &'a ApplyStatistics,
     pub(crate) shutdown: &'a Shutdown,
@@ -68,9 +69,9 @@ pub(crate) struct Worker<'a> {
     in_transaction: bool,
 }
 
-impl<'a> Worker<'a> {
+impl<'a, D: Disk> Worker<'a, D> {
     pub(crate) fn new(
-        cursor: &'a mut SystemCursor,
+        cursor: &'a mut Cursor<D>,
         writer: TargetWriter,
         statistics: &'a ApplyStatistics,
         shutdown: &'a Shutdown,
