@@ -119,9 +119,10 @@ def complaints(code, stalled, suites, servers, backends):
         if suite.ignored or suite.filtered:
             yield f"{suite.name}: {suite.ignored} ignored, {suite.filtered} filtered out"
     run_names = {suite.name for suite in suites}
-    for file in sorted((REPOSITORY / "tests").glob("*.rs")):
-        if f"{file.stem} (tests)" not in run_names:
-            yield f"tests/{file.name} was not run"
+    tests = REPOSITORY / "tests"
+    for name in sorted([file.stem for file in tests.glob("*.rs")] + [file.parent.name for file in tests.glob("*/main.rs")]):
+        if f"{name} (tests)" not in run_names:
+            yield f"the suite {name} of tests/ was not run"
     for major in sorted(MAJORS_NEEDED - {major for major, _ in servers}):
         yield f"no PostgreSQL {major} was started"
     for backend in sorted(BACKENDS_NEEDED - set(backends)):

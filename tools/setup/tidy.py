@@ -74,9 +74,11 @@ def folder_breaches():
             yield f"{folder or '.'}: no README.md"
     contents = REPOSITORY / "tests" / "README.md"
     listed = contents.read_text() if contents.exists() else ""
-    for file in sorted((REPOSITORY / "tests").glob("*.rs")):
-        if f"`{file.name}`" not in listed:
-            yield f"tests/README.md: does not list `{file.name}`"
+    tests = REPOSITORY / "tests"
+    for file in sorted([*tests.glob("*.rs"), *tests.glob("*/main.rs")]):
+        name = file.relative_to(tests).as_posix()
+        if f"`{name}`" not in listed:
+            yield f"tests/README.md: does not list `{name}`"
 
 
 def main():

@@ -41,6 +41,8 @@ pub struct Document {
     pub publication: String,
     /// The slot.
     pub slot: String,
+    /// `[source.logical] streaming`: whether the server may send transactions before they commit.
+    pub streaming: bool,
     /// The tables.
     pub tables: Vec<TableEntry>,
     /// The store's folder.
@@ -65,6 +67,7 @@ impl Document {
             target_url: target_url.map(str::to_owned),
             publication: format!("walspool_{id}"),
             slot: format!("walspool_{id}"),
+            streaming: true,
             tables: Vec::new(),
             store: inside("store"),
             store_lines: Vec::new(),
@@ -87,8 +90,8 @@ impl std::fmt::Display for Document {
         writeln!(out, "[source]\nid = {:?}\ndatabase_url = {:?}\n", self.id, self.source_url)?;
         writeln!(
             out,
-            "[source.logical]\npublication = {:?}\nslot = {:?}\nstreaming = true\n",
-            self.publication, self.slot
+            "[source.logical]\npublication = {:?}\nslot = {:?}\nstreaming = {}\n",
+            self.publication, self.slot, self.streaming
         )?;
         writeln!(
             out,

@@ -25,6 +25,7 @@ pub mod port;
 pub mod postgres;
 pub mod process;
 pub mod report;
+pub mod roles;
 pub mod tls;
 pub mod types;
 

@@ -3,6 +3,8 @@
 //! The same statements make them at source and target, since walspool never creates a table. All lie in the schema `demo`,
 //! but for pgbench's own.
 
+use crate::document::TableEntry;
+
 /// Types and tables, to be run at source and target.
 pub const SCHEMA: &str = r#"
 CREATE SCHEMA demo;
@@ -59,6 +61,18 @@ pub const DEMO_TABLES: [&str; 6] =
 /// Tables of pgbench.
 pub const PGBENCH_TABLES: [&str; 4] =
     ["public.pgbench_accounts", "public.pgbench_branches", "public.pgbench_history", "public.pgbench_tellers"];
+
+/// All of them as entries of a configuration, copied first.
+pub fn all_tables() -> Vec<TableEntry> {
+    let key = |name: &str| match name {
+        "demo.pairs" => vec!["b", "a"],
+        "public.pgbench_accounts" => vec!["aid"],
+        "public.pgbench_branches" => vec!["bid"],
+        "public.pgbench_tellers" => vec!["tid"],
+        _ => vec!["id"],
+    };
+    DEMO_TABLES.iter().chain(&PGBENCH_TABLES).map(|name| TableEntry::copied(name, &key(name))).collect()
+}
 
 /// Rows for `demo.typed` with keys from `$1` to `$2`: the special values take turns, so 64 rows hold all of them.
 pub const INSERT_TYPED: &str = r#"
