@@ -1,2 +1,7 @@
-//! walspool.
-fn main() {}
+//! The binary: everything lies in the library, so that tests reach it.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    walspool::cli::main()
+}

@@ -1,5 +1,7 @@
 //! What `--version` says.
 
+use std::sync::LazyLock;
+
 /// The package's version.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
@@ -7,6 +9,10 @@ pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 pub const COMMIT: &str = env!("WALSPOOL_COMMIT");
 
 /// Version, commit and on-disk format, as `walspool --version` prints them.
-pub fn long_version() -> String {
-    format!("{VERSION} (commit {COMMIT}, on-disk format {})", segments::FORMAT_MAJOR)
+pub fn long_version() -> &'static str {
+    static TEXT: LazyLock<String> = LazyLock::new(|| {
+        let format = segments::FORMAT_MAJOR;
+        format!("{VERSION} (commit {COMMIT}, on-disk format {format})")
+    });
+    &TEXT
 }

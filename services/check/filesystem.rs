@@ -63,12 +63,18 @@ pub(super) fn look(path: &Path) -> io::Result<FileSystem> {
         return Err(io::Error::last_os_error());
     }
     // SAFETY: statfs returned 0, so it filled the structure.
-    let found = unsafe { found.assume_init() };
-    let magic = u64::from(found.f_type as u32);
+    let magic = u64::from(unsafe { found.assume_init() }.f_type as u32);
+    let mut space = MaybeUninit::<libc::statvfs>::uninit();
+    // SAFETY: as above, for one statvfs.
+    if unsafe { libc::statvfs(name.as_ptr(), space.as_mut_ptr()) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: statvfs returned 0, so it filled the structure.
+    let space = unsafe { space.assume_init() };
     let known = KNOWN.iter().find(|(number, _, _)| *number == magic);
     let (kind, name) = known.map_or((Kind::Other, "an unknown file system"), |(_, kind, name)| (*kind, *name));
-    let read_only = found.f_flags as u64 & libc::ST_RDONLY != 0;
-    Ok(FileSystem { kind, name, free_bytes: found.f_bavail * found.f_frsize.cast_unsigned(), read_only })
+    let free_bytes = space.f_bavail.saturating_mul(space.f_frsize);
+    Ok(FileSystem { kind, name, free_bytes, read_only: space.f_flag & libc::ST_RDONLY != 0 })
 }
 
 /// The path itself if it exists, else the nearest folder above it that does.
