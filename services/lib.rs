@@ -4,10 +4,18 @@
 //! (into the store), `apply` (out of it), `runtime` (how the services live and die), `cli` (how a command gets here).
 //! `services/README.md` says which file decides what.
 
+pub mod apply;
+pub mod bench;
 pub mod capture;
+pub mod check;
+pub mod cli;
 pub mod config;
 pub mod exit;
 pub mod failure;
 pub mod finding;
+pub mod init;
+pub mod load;
+pub mod logging;
 pub mod runtime;
-pub mod bench;
+pub mod verify;
+pub mod version;

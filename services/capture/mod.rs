@@ -1,7 +1,19 @@
 //! Logical capture: from the source's slot into the store's `txn/`.
 
+pub mod budget;
+mod connect;
 pub mod decision;
+mod error;
 pub mod facts;
 pub mod feedback;
 pub mod idle;
+pub mod manifest;
 pub mod metrics;
+mod pump;
+mod report_loop;
+mod service;
+mod session;
+
+pub use error::{CaptureError, Result};
+pub use metrics::CaptureMetrics;
+pub use service::{Capture, CaptureContext};

@@ -1,15 +1,22 @@
-//! How the services live: states, back-off, shutdown, control socket, probes.
+//! How the services live: states, back-off, start and stop, control socket, probes.
 
 pub mod backoff;
 pub mod board;
+mod collect;
 pub mod control;
+mod daemon;
+mod failures;
+mod generation;
 pub mod health;
 pub mod lifecycle;
+mod run;
 pub mod state;
 pub mod status;
+pub mod stopped;
 
 pub use backoff::{Backoff, BackoffLimits, Random, SplitMix};
 pub use board::{Report, StateBoard};
 pub use lifecycle::{Phase, Shutdown};
+pub use run::run;
 pub use state::{Readiness, Reason, Service, ServiceState};
 pub use status::Status;

@@ -1,0 +1,68 @@
+//! What ends a capture session, sorted by what the service does next.
+
+use replay::conn::ConnError;
+use replay::transaction::AssembleError;
+
+use crate::runtime::{Reason, Report};
+
+/// Result of this module.
+pub type Result<T, E = CaptureError> = std::result::Result<T, E>;
+
+/// Why a session ended. Messages name place and remedy and never hold a secret.
+#[derive(Debug, thiserror::Error)]
+pub enum CaptureError {
+    /// The source cannot be reached, refuses us or went away. Tried again with back-off.
+    #[error("{0}")]
+    Source(#[from] ConnError),
+    /// Something that ends by itself is in the way. Tried again with back-off.
+    #[error("{detail}")]
+    Wait {
+        /// The named state meanwhile.
+        reason: Reason,
+        /// For a human.
+        detail: String,
+    },
+    /// An operator has to act. Looked at again at the longest interval, without touching anything.
+    #[error("{detail}")]
+    Refused {
+        /// The named state.
+        reason: Reason,
+        /// What, where, how to mend.
+        detail: String,
+    },
+    /// What came cannot be turned into entries. Tried again with back-off: a broken proxy is possible, a defect too.
+    #[error("{0}")]
+    Undecodable(#[from] AssembleError),
+    /// A step of the initial load failed. The load starts over with back-off.
+    #[error("{detail}")]
+    Load {
+        /// The named state meanwhile.
+        reason: Reason,
+        /// Which table, what, how to mend.
+        detail: String,
+    },
+    /// The store failed. Nothing is tried again here: the supervisor opens the store anew.
+    #[error(transparent)]
+    Store(#[from] spool::Error),
+}
+
+impl CaptureError {
+    /// How the state board shows it.
+    #[must_use]
+    pub fn report(&self) -> Option<Report> {
+        let detail = self.to_string();
+        Some(match self {
+            Self::Source(_) => Report::retrying(Reason::SourceUnreachable, detail),
+            Self::Wait { reason, .. } | Self::Load { reason, .. } => Report::retrying(*reason, detail),
+            Self::Refused { reason, .. } => Report::failed(*reason, detail),
+            Self::Undecodable(_) => Report::retrying(Reason::BadWalRecord, detail),
+            Self::Store(_) => return None,
+        })
+    }
+
+    /// Sorts an error of a plain SQL session at the source.
+    #[must_use]
+    pub fn sql(endpoint: &replay::conn::Endpoint, error: &tokio_postgres::Error) -> Self {
+        Self::Source(replay::conn::sql::explain(endpoint, error))
+    }
+}

@@ -1,0 +1,90 @@
+//! What the store belongs to: written once, at the first connection that leads to a slot, compared at every start.
+
+use replay::state::Manifest;
+use segments::{StreamKind, UnixMicros};
+use sha2::{Digest, Sha256};
+use spool::Store;
+use spool::disk::Disk;
+
+use super::decision::Identity;
+use crate::config::Config;
+use crate::load::book::BookError;
+use crate::runtime::board::unix_us_now;
+
+/// The manifest of a store; `None` before its first connection.
+///
+/// # Errors
+/// The store fails, or the manifest is damaged or of a newer version.
+pub fn read<D: Disk>(store: &Store<D>) -> Result<Option<Manifest>, BookError> {
+    let Some(entry) = store.latest_state(StreamKind::Manifest)? else { return Ok(None) };
+    let manifest = Manifest::decode(entry.kind, entry.schema, &entry.body);
+    manifest.map(Some).map_err(|error| BookError::Body { stream: StreamKind::Manifest, error })
+}
+
+/// The source's identity as the manifest has it.
+#[must_use]
+pub fn identity(manifest: &Manifest) -> Identity {
+    Identity {
+        system_identifier: manifest.system_identifier,
+        timeline: manifest.timeline,
+        database: manifest.database.clone(),
+    }
+}
+
+/// Writes the manifest and returns when it is durable.
+///
+/// # Errors
+/// The store failed.
+pub(crate) async fn write<D: Disk>(store: &Store<D>, config: &Config, identity: &Identity) -> Result<(), spool::Error> {
+    let manifest = manifest_for(config, identity);
+    let (kind, schema) = Manifest::KIND;
+    let (store, body) = (store.clone(), manifest.encode());
+    let appending = tokio::task::spawn_blocking(move || store.append_state(StreamKind::Manifest, kind, schema, &body));
+    appending.await.expect("appending does not panic")
+}
+
+fn manifest_for(config: &Config, identity: &Identity) -> Manifest {
+    let logical = config.source.logical.as_ref();
+    Manifest {
+        source_id: config.source.id.clone(),
+        system_identifier: identity.system_identifier,
+        timeline: identity.timeline,
+        database: identity.database.clone(),
+        publication: logical.map_or_else(String::new, |logical| logical.publication.clone()),
+        slot: logical.map_or_else(String::new, |logical| logical.slot.clone()),
+        config_fingerprint: fingerprint(config),
+        created_at: UnixMicros::new(unix_us_now()),
+        walspool_version: env!("CARGO_PKG_VERSION").to_owned(),
+    }
+}
+
+/// SHA-256 over the settings that may not change in the life of a store, each ended by a zero byte.
+fn fingerprint(config: &Config) -> [u8; 32] {
+    let mut digest = Sha256::new();
+    let slot = config.source.logical.as_ref().map_or("", |logical| logical.slot.as_str());
+    for part in [config.source.id.as_str(), config.dataset.id.as_str(), slot] {
+        digest.update(part.as_bytes());
+        digest.update([0]);
+    }
+    digest.finalize().into()
+}
+
+/// Which setting of the configuration contradicts the store, in words; `None` when they belong together.
+#[must_use]
+pub fn contradiction(manifest: &Manifest, config: &Config) -> Option<String> {
+    let slot = config.source.logical.as_ref().map_or("", |logical| logical.slot.as_str());
+    let remedy = "put the old value back, or use another store directory";
+    if manifest.source_id != config.source.id {
+        let (old, new) = (&manifest.source_id, &config.source.id);
+        return Some(format!("the store belongs to [source] id = {old:?}, the configuration says {new:?}; {remedy}"));
+    }
+    if manifest.slot != slot {
+        let old = &manifest.slot;
+        return Some(format!("the store was filled from slot {old:?}, the configuration names {slot:?}; {remedy}"));
+    }
+    if manifest.config_fingerprint != fingerprint(config) {
+        let new = &config.dataset.id;
+        return Some(format!("the store belongs to another [dataset] id than {new:?}; {remedy}"));
+    }
+    None
+}

@@ -1,0 +1,153 @@
+//! The two tasks beside the reader of a stream: one tells the source how far we are, one asks it how far it is.
+//!
+//! They are tasks of their own, because the reader may be blocked for long by a store that takes no more, and a source
+//! that hears nothing would end the connection.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use replay::conn::{ConnError, FeedbackSender, StatusUpdate};
+use segments::Lsn;
+use spool::StreamState;
+use tokio::sync::{Notify, watch};
+use tokio_postgres::Client;
+
+use super::facts::read_standing;
+use super::feedback::{Feedback, Positions};
+use super::metrics::CaptureMetrics;
+use crate::apply::ApplyStatistics;
+use crate::config::units::format_bytes;
+use crate::runtime::{Reason, Report, Service, StateBoard};
+
+/// How often the source is asked where it stands.
+const STANDING_INTERVAL: Duration = Duration::from_secs(1);
+
+/// What the reader tells the feedback task.
+#[derive(Debug, Default)]
+pub(crate) struct Reception {
+    received: AtomicU64,
+    asked: AtomicBool,
+    wake: Notify,
+}
+
+impl Reception {
+    /// A message reached up to here.
+    pub(crate) fn received(&self, lsn: Lsn) {
+        self.received.fetch_max(lsn.get(), Ordering::Relaxed);
+    }
+
+    /// The server wants an answer now.
+    pub(crate) fn reply_requested(&self) {
+        self.asked.store(true, Ordering::Relaxed);
+        self.wake.notify_one();
+    }
+}
+
+/// Everything the feedback task reads.
+pub(crate) struct FeedbackInputs {
+    pub(crate) reception: Arc<Reception>,
+    pub(crate) durable: watch::Receiver<StreamState>,
+    pub(crate) statistics: Option<Arc<ApplyStatistics>>,
+    pub(crate) metrics: Arc<CaptureMetrics>,
+}
+
+impl FeedbackInputs {
+    fn take_in(&mut self, feedback: &mut Feedback) {
+        feedback.durable(self.durable.borrow_and_update().durable.lsn);
+        feedback.received(Lsn::new(self.reception.received.load(Ordering::Relaxed)));
+        if let Some(applied) = self.statistics.as_ref().and_then(|statistics| statistics.applied()) {
+            feedback.applied(applied.lsn);
+        }
+        if self.reception.asked.swap(false, Ordering::Relaxed) {
+            feedback.reply_requested();
+        }
+    }
+}
+
+/// Tells the source how far we are, until the connection breaks or the future is dropped.
+pub(crate) async fn tell(
+    sender: FeedbackSender,
+    mut inputs: FeedbackInputs,
+    start: Lsn,
+    interval: Duration,
+) -> ConnError {
+    let mut feedback = Feedback::new(start, interval);
+    loop {
+        inputs.take_in(&mut feedback);
+        let now = Instant::now();
+        if let Some(positions) = feedback.take(now) {
+            if let Err(error) = send(&sender, positions, &inputs.metrics).await {
+                return error;
+            }
+            continue;
+        }
+        tokio::select! {
+            () = tokio::time::sleep_until(feedback.due_at(now).into()) => {}
+            () = inputs.reception.wake.notified() => {}
+            changed = inputs.durable.changed() => {
+                if changed.is_err() {
+                    // The store was closed under us: the session ends by its own error, and nothing more is said.
+                    std::future::pending::<()>().await;
+                }
+            }
+        }
+    }
+}
+
+/// Sends one update and writes it down.
+pub(crate) async fn send(
+    sender: &FeedbackSender,
+    positions: Positions,
+    metrics: &CaptureMetrics,
+) -> Result<(), ConnError> {
+    let Positions { write, flush, apply } = positions;
+    sender.send(StatusUpdate { write, flush, apply, reply_requested: false }).await?;
+    metrics.acknowledged(flush);
+    Ok(())
+}
+
+/// Asks the source where it stands, and shows on the board what an operator should know while capture runs.
+pub(crate) async fn watch_source(
+    client: Client,
+    slot: String,
+    warn_bytes: u64,
+    held_up: Arc<HeldUp>,
+    metrics: Arc<CaptureMetrics>,
+    board: StateBoard,
+) -> tokio_postgres::Error {
+    loop {
+        let standing = match read_standing(&client, &slot).await {
+            Ok(standing) => standing,
+            Err(error) => return error,
+        };
+        let held = standing.held_bytes.unwrap_or(0);
+        metrics.source_standing(standing);
+        let report = match held_up.why() {
+            Some(detail) => Report::backpressured(Reason::DiskLow, detail),
+            None if held > warn_bytes => {
+                let (held, warn) = (format_bytes(held), format_bytes(warn_bytes));
+                let detail =
+                    format!("the source keeps {held} of WAL for slot {slot:?}, more than the {warn} to warn at");
+                Report::degraded(Reason::WalRetentionHigh, detail)
+            }
+            None => Report::running(),
+        };
+        board.set(Service::Capture, report);
+        tokio::time::sleep(STANDING_INTERVAL).await;
+    }
+}
+
+/// Whether and why the reader waits for room in the store.
+#[derive(Debug, Default)]
+pub(crate) struct HeldUp(std::sync::Mutex<Option<String>>);
+
+impl HeldUp {
+    pub(crate) fn set(&self, why: Option<String>) {
+        *self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = why;
+    }
+
+    pub(crate) fn why(&self) -> Option<String> {
+        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
+    }
+}

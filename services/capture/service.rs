@@ -1,0 +1,252 @@
+//! The life of capture: connect, decide, stream, fail, try again, until a stop is asked for or the store fails.
+
+use std::sync::Arc;
+
+use replay::conn::{Conninfo, ReplicationClient};
+use segments::{Geometry, StreamKind};
+use spool::Store;
+use spool::disk::Disk;
+use tokio::sync::watch;
+
+use super::connect::{Met, judge, meet};
+use super::decision::{Decision, StoreFacts, Wishes};
+use super::error::{CaptureError, Result};
+use super::manifest;
+use super::metrics::CaptureMetrics;
+use super::session::{Ended, Session};
+use crate::apply::{ApplyStatistics, Beginning};
+use crate::config::{Config, InitialLoad, Logical};
+use crate::load::LedgerBook;
+use crate::load::begin::{Begin, Begun, LoadTask};
+use crate::runtime::{Backoff, BackoffLimits, Reason, Report, Service, Shutdown, SplitMix, StateBoard};
+
+/// Everything capture needs.
+pub struct CaptureContext<D: Disk> {
+    /// The configuration.
+    pub config: Arc<Config>,
+    /// How to reach the source.
+    pub source: Conninfo,
+    /// How to reach the target, for the initial load; `None` captures only.
+    pub target: Option<Conninfo>,
+    /// Where entries go.
+    pub store: Store<D>,
+    /// Sizes of the store's segments, for the longest record.
+    pub geometry: Geometry,
+    /// The ledger.
+    pub book: LedgerBook<D>,
+    /// Told once where apply begins.
+    pub beginning: watch::Sender<Option<Beginning>>,
+    /// Where the state is shown.
+    pub board: StateBoard,
+    /// Asked to stop?
+    pub shutdown: Shutdown,
+    /// Counters.
+    pub metrics: Arc<CaptureMetrics>,
+    /// How far apply is, for the apply position of the feedback.
+    pub statistics: Option<Arc<ApplyStatistics>>,
+    /// Pauses between tries.
+    pub backoff: BackoffLimits,
+}
+
+/// Capture with its load.
+pub struct Capture<D: Disk> {
+    pub(super) context: CaptureContext<D>,
+    pub(super) load: Option<LoadTask>,
+    /// The last session got as far as streaming.
+    pub(super) streamed: bool,
+}
+
+impl<D: Disk> Capture<D> {
+    /// Capture that has not begun. Where nothing is left to load, apply may begin at once, source or no source.
+    ///
+    /// # Errors
+    /// The store's manifest cannot be read.
+    pub fn new(context: CaptureContext<D>) -> std::result::Result<Self, crate::load::BookError> {
+        let capture = Self { context, load: None, streamed: false };
+        if let Some(manifest) = manifest::read(&capture.context.store)? {
+            let beginning = capture.context.book.beginning(manifest.timeline);
+            if let Some(beginning) = beginning {
+                capture.load_is_over(beginning);
+            }
+        }
+        Ok(capture)
+    }
+
+    pub(super) fn logical(&self) -> &Logical {
+        self.context.config.source.logical.as_ref().expect("this version captures logically only, config says so")
+    }
+
+    /// Looks once and changes nothing: what `run` asks at its start. An unreachable source is an error as well; the
+    /// caller tells the two apart.
+    ///
+    /// # Errors
+    /// As a session's beginning.
+    pub async fn first_look(&self) -> Result<()> {
+        let met = meet(&self.context.source, &self.logical().slot).await?;
+        match self.judge(&met) {
+            Err(CaptureError::Wait { .. }) | Ok(_) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Captures until a stop is asked for.
+    ///
+    /// # Errors
+    /// Only what the store itself reports; the supervisor opens it again and calls again.
+    pub async fn run(&mut self) -> std::result::Result<(), spool::Error> {
+        let mut backoff = Backoff::new(self.context.backoff);
+        let mut random = SplitMix::from_system();
+        loop {
+            self.streamed = false;
+            let result = self.session().await;
+            self.context.metrics.stream_ended();
+            if self.streamed {
+                backoff.reset();
+            }
+            let pause = match result {
+                Ok(()) => {
+                    self.end().await;
+                    return Ok(());
+                }
+                Err(CaptureError::Store(error)) => {
+                    self.end().await;
+                    return Err(error);
+                }
+                Err(error) => {
+                    self.show(&error);
+                    match error {
+                        // Nothing but an operator helps: look again at the longest interval.
+                        CaptureError::Refused { .. } => self.context.backoff.max,
+                        _ => backoff.next_delay(&mut random),
+                    }
+                }
+            };
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                () = self.context.shutdown.draining() => {
+                    self.end().await;
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    async fn end(&mut self) {
+        if let Some(load) = self.load.take() {
+            load.abort().await;
+        }
+    }
+
+    fn show(&self, error: &CaptureError) {
+        let Some(report) = error.report() else { return };
+        if matches!(error, CaptureError::Load { .. }) {
+            let detail = "waits for the initial load to start over";
+            self.context.board.set(Service::Capture, Report::waiting(detail));
+            self.context.board.set(Service::InitialLoad, report);
+        } else {
+            self.context.board.set(Service::Capture, report);
+        }
+    }
+
+    /// One connection from beginning to end. `Ok` after a stop that was asked for.
+    async fn session(&mut self) -> Result<()> {
+        let shutdown = self.context.shutdown.clone();
+        let begun = tokio::select! {
+            begun = self.begin_session() => begun?,
+            () = shutdown.draining() => return Ok(()),
+        };
+        let Some(session) = begun else { return Ok(()) };
+        match session.run(self).await? {
+            Ended::Stopped => Ok(()),
+            Ended::ByServer => Err(CaptureError::Wait {
+                reason: Reason::SourceUnreachable,
+                detail: "the source ended the stream".to_owned(),
+            }),
+        }
+    }
+
+    fn wishes(&self) -> Wishes {
+        let tables = &self.context.config.dataset.tables;
+        Wishes { nothing_to_copy: tables.iter().all(|table| table.initial_load == InitialLoad::None) }
+    }
+
+    fn store_facts(&self) -> Result<StoreFacts> {
+        let manifest = manifest::read(&self.context.store).map_err(|error| match error {
+            crate::load::BookError::Store(error) => CaptureError::Store(error),
+            error @ crate::load::BookError::Body { .. } => {
+                CaptureError::Refused { reason: Reason::StoreDamaged, detail: error.to_string() }
+            }
+        })?;
+        Ok(StoreFacts {
+            identity: manifest.as_ref().map(manifest::identity),
+            origin: self.context.book.origin(self.load.is_some()),
+            durable_end: self.context.store.watermarks(StreamKind::Txn).durable_entry_end.lsn,
+        })
+    }
+
+    fn judge(&self, met: &Met) -> Result<Decision> {
+        let (row, decision) = judge(&self.logical().slot, self.wishes(), &self.store_facts()?, &met.facts)?;
+        tracing::debug!(row, ?decision, "the slot's decision table");
+        Ok(decision)
+    }
+
+    /// Meets the source and does what the decision table says, up to START_REPLICATION.
+    async fn begin_session(&mut self) -> Result<Option<Session<D>>> {
+        // What an earlier session appended has to be durable first: resuming below it would append it twice.
+        let appended = self.context.store.watermarks(StreamKind::Txn).appended.seqno;
+        self.context.store.durable_async(StreamKind::Txn, appended).await?;
+        let met = meet(&self.context.source, &self.logical().slot).await?;
+        let identity = met.facts.identity.clone();
+        let (from, replication) = match self.judge(&met)? {
+            Decision::Stream { from } => (from, met.replication),
+            Decision::Create { drop_first } => {
+                if let Some(load) = self.load.take() {
+                    load.abort().await;
+                }
+                let begun = self.begin(&identity).create(met.replication, drop_first).await?;
+                (self.begun(begun), ReplicationClient::connect(&self.context.source).await?)
+            }
+            Decision::Adopt { begin } => {
+                let begun = self.begin(&identity).adopt(&met.replication, begin).await?;
+                (self.begun(begun), met.replication)
+            }
+            Decision::Wait { .. } | Decision::Refuse { .. } => unreachable!("judge makes errors of these"),
+        };
+        self.begin_streaming_in_ledger().await?;
+        Session::start(self, replication, (met.sql, met.task), identity.timeline, from).await.map(Some)
+    }
+
+    async fn begin_streaming_in_ledger(&self) -> Result<()> {
+        if self.context.book.ledger().slot.state == replay::state::SlotState::Created {
+            self.context.book.step(|ledger, now| ledger.streaming_began(now)).await?;
+        }
+        Ok(())
+    }
+
+    fn begin<'a>(&'a self, identity: &'a super::decision::Identity) -> Begin<'a, D> {
+        Begin {
+            store: &self.context.store,
+            book: &self.context.book,
+            config: &self.context.config,
+            source: &self.context.source,
+            target: self.context.target.as_ref(),
+            identity,
+            board: &self.context.board,
+        }
+    }
+
+    fn begun(&mut self, begun: Begun) -> segments::Lsn {
+        self.load = begun.load;
+        if self.load.is_none() {
+            self.load_is_over(begun.beginning);
+        }
+        begun.from
+    }
+
+    pub(super) fn load_is_over(&self, beginning: Beginning) {
+        let tables = self.context.book.ledger().tables_to_copy().count();
+        let detail = if tables == 0 { "nothing to copy".to_owned() } else { format!("{tables} tables copied") };
+        self.context.board.set(Service::InitialLoad, Report::finished(detail));
+        self.context.beginning.send_replace(Some(beginning));
+    }
+}

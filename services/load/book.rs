@@ -1,0 +1,214 @@
+//! The ledger as a book: read once, every change appended and durable before anybody acts on it.
+
+use std::sync::Arc;
+
+use replay::state::{InitialLoad as LedgerLoad, Ledger, LoadState, SlotState, TransitionError};
+use segments::{Incarnation, Lsn, Position, Seqno, StreamKind, TimelineId, UnixMicros};
+use spool::Store;
+use spool::disk::Disk;
+use tokio::sync::{Mutex, watch};
+
+use crate::apply::Beginning;
+use crate::capture::decision::Origin;
+use crate::config::{Config, InitialLoad};
+use crate::runtime::board::unix_us_now;
+
+/// The ledger of one store. Cheap to clone; all clones are the same book.
+pub struct LedgerBook<D: Disk> {
+    store: Store<D>,
+    writing: Arc<Mutex<()>>,
+    newest: Arc<watch::Sender<Ledger>>,
+}
+
+impl<D: Disk> Clone for LedgerBook<D> {
+    fn clone(&self) -> Self {
+        let Self { store, writing, newest } = self;
+        Self { store: store.clone(), writing: Arc::clone(writing), newest: Arc::clone(newest) }
+    }
+}
+
+impl<D: Disk> LedgerBook<D> {
+    /// Reads the newest state, or begins one from the configuration; a begun one is not written before it changes.
+    ///
+    /// # Errors
+    /// The store fails, or the ledger is damaged or of a newer version.
+    pub fn open(store: Store<D>, config: &Config) -> Result<Self, BookError> {
+        let ledger = match read(&store)? {
+            Some(ledger) => fitted(ledger, config),
+            None => new_ledger(config),
+        };
+        Ok(Self { store, writing: Arc::default(), newest: Arc::new(watch::Sender::new(ledger)) })
+    }
+
+    /// The newest state.
+    #[must_use]
+    pub fn ledger(&self) -> Ledger {
+        self.newest.borrow().clone()
+    }
+
+    /// A receiver of each new state, for `status`.
+    #[must_use]
+    pub fn watch(&self) -> watch::Receiver<Ledger> {
+        self.newest.subscribe()
+    }
+
+    /// Makes one step and returns when it is durable. Steps of several tasks come one after another.
+    ///
+    /// # Errors
+    /// The store failed.
+    ///
+    /// # Panics
+    /// The ledger does not allow the step: a mistake of ours.
+    pub async fn step<F>(&self, step: F) -> Result<(), spool::Error>
+    where
+        F: FnOnce(&Ledger, UnixMicros) -> Result<Ledger, TransitionError>,
+    {
+        let _order = self.writing.lock().await;
+        let next = step(&self.ledger(), UnixMicros::new(unix_us_now()));
+        let next = next.unwrap_or_else(|error| panic!("{error}"));
+        let (kind, schema) = Ledger::KIND;
+        let (store, body) = (self.store.clone(), next.encode());
+        let appending =
+            tokio::task::spawn_blocking(move || store.append_state(StreamKind::Ledger, kind, schema, &body));
+        appending.await.expect("appending does not panic")?;
+        self.newest.send_replace(next);
+        Ok(())
+    }
+
+    /// How far the beginning of the store has come, for the slot's decision table.
+    #[must_use]
+    pub fn origin(&self, load_runs: bool) -> Origin {
+        origin_of(&self.newest.borrow(), load_runs)
+    }
+
+    /// Where apply begins, once nothing is left to load. The record's ordinal is not kept in the ledger and not needed
+    /// any more: the progress row at the target was begun at it.
+    #[must_use]
+    pub fn beginning(&self, timeline: TimelineId) -> Option<Beginning> {
+        let ledger = self.newest.borrow();
+        (origin_of(&ledger, false) == Origin::Settled).then_some(())?;
+        let lsn = ledger.slot.consistent_point?;
+        let position = Position { seqno: Seqno::NONE, lsn, timeline };
+        Some(Beginning { slot_incarnation: ledger.slot.incarnation?, position })
+    }
+}
+
+/// Why the book cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum BookError {
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] spool::Error),
+    /// The newest entry cannot be read.
+    #[error("{stream}: {error}")]
+    Body {
+        /// Which stream.
+        stream: StreamKind,
+        /// What is wrong with it.
+        error: replay::BodyError,
+    },
+}
+
+/// The newest ledger of a store; `None` before the first step.
+///
+/// # Errors
+/// As [`LedgerBook::open`].
+pub fn read<D: Disk>(store: &Store<D>) -> Result<Option<Ledger>, BookError> {
+    let Some(entry) = store.latest_state(StreamKind::Ledger)? else { return Ok(None) };
+    let ledger = Ledger::decode(entry.kind, entry.schema, &entry.body);
+    ledger.map(Some).map_err(|error| BookError::Body { stream: StreamKind::Ledger, error })
+}
+
+/// What the configuration asks for. Without a target there is nowhere to copy to.
+fn wanted(config: &Config) -> Vec<(String, LedgerLoad)> {
+    let load = |load: InitialLoad| match load {
+        InitialLoad::Copy if config.target.is_some() => LedgerLoad::Copy,
+        InitialLoad::Copy | InitialLoad::None => LedgerLoad::None,
+    };
+    config.dataset.tables.iter().map(|table| (table.name.to_string(), load(table.initial_load))).collect()
+}
+
+fn new_ledger(config: &Config) -> Ledger {
+    let tables = wanted(config);
+    let tables: Vec<_> = tables.iter().map(|(name, load)| (name.as_str(), *load)).collect();
+    let slot = config.source.logical.as_ref().map_or("", |logical| logical.slot.as_str());
+    Ledger::new(slot, &tables, UnixMicros::new(unix_us_now()))
+}
+
+/// A ledger whose load has not finished follows the configuration: it starts over anyway, with the tables that are
+/// wanted now. What is ours at the target stays known as ours. A settled ledger stays what it is.
+fn fitted(ledger: Ledger, config: &Config) -> Ledger {
+    let same = ledger.tables.len() == config.dataset.tables.len()
+        && wanted(config)
+            .iter()
+            .zip(&ledger.tables)
+            .all(|(want, have)| want.0 == have.name && want.1 == have.initial_load);
+    if same || origin_of(&ledger, false) == Origin::Settled {
+        return ledger;
+    }
+    let mut next = new_ledger(config);
+    for table in &mut next.tables {
+        table.target_is_ours = ledger.table(&table.name).is_some_and(|old| old.target_is_ours);
+    }
+    if ledger.slot.state != SlotState::Absent {
+        // A slot was begun, so whatever has its name is ours.
+        next.slot.name = ledger.slot.name;
+        next.slot.state = SlotState::Creating;
+        next.slot.seen_absent = ledger.slot.seen_absent;
+    }
+    next
+}
+
+fn origin_of(ledger: &Ledger, load_runs: bool) -> Origin {
+    match (ledger.slot.state, ledger.load) {
+        (SlotState::Absent, _) => Origin::Unborn,
+        (SlotState::Creating, _) => Origin::Creating,
+        (SlotState::Created | SlotState::Streaming, LoadState::NotNeeded | LoadState::Finished) => Origin::Settled,
+        (SlotState::Created | SlotState::Streaming, LoadState::Unfinished) if load_runs => Origin::LoadRunning,
+        (SlotState::Created | SlotState::Streaming, LoadState::Unfinished) => Origin::LoadUnfinished,
+    }
+}
+
+/// Tables that the configuration wants copied and a settled ledger knows nothing of: this version cannot load them
+/// into a store that is already under way.
+#[must_use]
+pub fn tables_never_loaded(ledger: &Ledger, config: &Config) -> Vec<String> {
+    if origin_of(ledger, false) != Origin::Settled {
+        return Vec::new();
+    }
+    let unknown = |name: &str| ledger.table(name).is_none_or(|table| table.initial_load == LedgerLoad::None);
+    wanted(config)
+        .into_iter()
+        .filter(|(name, load)| *load == LedgerLoad::Copy && unknown(name))
+        .map(|(name, _)| name)
+        .collect()
+}
+
+/// A new incarnation for a slot.
+#[must_use]
+pub fn new_incarnation() -> Incarnation {
+    let mut bytes = [0_u8; 8];
+    getrandom::fill(&mut bytes).expect("the kernel has randomness once it has booted");
+    Incarnation::new(u64::from_le_bytes(bytes).max(1))
+}
+
+/// For `status`: the word of a table's step.
+#[must_use]
+pub fn step_word(ledger: &Ledger, name: &str) -> &'static str {
+    use replay::state::TableStep;
+    match ledger.table(name) {
+        Some(table) if table.initial_load == LedgerLoad::Copy => match table.step {
+            TableStep::Pending => "pending",
+            TableStep::Copying => "copying",
+            TableStep::Done => "done",
+            TableStep::Failed => "failed",
+        },
+        _ => "not_needed",
+    }
+}
+
+/// The slot's consistent point, for messages.
+#[must_use]
+pub fn consistent_point(ledger: &Ledger) -> Lsn {
+    ledger.slot.consistent_point.unwrap_or(Lsn::ZERO)
+}

@@ -1,0 +1,126 @@
+//! The copy itself, as a task of its own: it goes on while the stream's connection breaks and is made again.
+
+use replay::conn::{Conninfo, ReplicationClient};
+use replay::state::InitialLoad as LedgerLoad;
+use segments::StoreId;
+use spool::disk::Disk;
+use std::sync::Arc;
+
+use crate::apply::copy_target::CopyTarget;
+use crate::apply::{ApplyError, Beginning, Progress, ProgressKey};
+use crate::capture::CaptureError;
+use crate::config::{Config, TableName};
+use crate::runtime::{Reason, Report, Service, StateBoard};
+
+use super::book::LedgerBook;
+use super::source::SnapshotSession;
+
+/// Why a load failed. It starts over, whatever the cause.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// The source's side.
+    #[error("source: {0}")]
+    Source(#[from] replay::conn::ConnError),
+    /// The target's side.
+    #[error(transparent)]
+    Target(#[from] ApplyError),
+    /// One table cannot be copied as things are.
+    #[error("table {table}: {problem}")]
+    Table {
+        /// Which one.
+        table: String,
+        /// What and how to mend it.
+        problem: String,
+    },
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] spool::Error),
+}
+
+impl From<LoadError> for CaptureError {
+    fn from(error: LoadError) -> Self {
+        match error {
+            LoadError::Store(error) | LoadError::Target(ApplyError::Store(error)) => Self::Store(error),
+            LoadError::Target(ApplyError::Unreachable(_)) => {
+                Self::Load { reason: Reason::TargetUnreachable, detail: format!("the initial load waits: {error}") }
+            }
+            error => Self::Load { reason: Reason::InitialLoadFailed, detail: error.to_string() },
+        }
+    }
+}
+
+/// Everything one load works with.
+pub(super) struct Load<D: Disk> {
+    pub(super) book: LedgerBook<D>,
+    pub(super) config: Arc<Config>,
+    pub(super) source: Conninfo,
+    /// Made the slot; stays idle, because its next command would end the snapshot.
+    pub(super) holder: ReplicationClient,
+    pub(super) snapshot: String,
+    pub(super) target: CopyTarget,
+    pub(super) key: ProgressKey,
+    pub(super) store_id: StoreId,
+    pub(super) beginning: Beginning,
+    pub(super) board: StateBoard,
+}
+
+impl<D: Disk> Load<D> {
+    /// Copies every table and finishes the ledger.
+    pub(super) async fn run(mut self) -> Result<Beginning, LoadError> {
+        let session = SnapshotSession::open(&self.source, &self.snapshot).await?;
+        let names: Vec<TableName> = self.tables();
+        for (index, name) in names.iter().enumerate() {
+            let detail = format!("copies {name} ({} of {})", index + 1, names.len());
+            self.board.set(Service::InitialLoad, Report::waiting(detail));
+            if let Err(error) = self.table(&session, name).await {
+                self.write_failure(name, &error).await?;
+                return Err(error);
+            }
+        }
+        session.finish().await?;
+        // The row that apply goes on from comes before the ledger says that the load is finished: a finished load
+        // without a row then means that the target was replaced.
+        let progress = Progress {
+            store_id: self.store_id,
+            slot_incarnation: self.beginning.slot_incarnation,
+            position: self.beginning.position,
+        };
+        self.target.begin_progress(&self.key, &progress).await?;
+        self.book.step(|ledger, now| ledger.load_finished(now)).await?;
+        drop(self.holder);
+        Ok(self.beginning)
+    }
+
+    fn tables(&self) -> Vec<TableName> {
+        let ledger = self.book.ledger();
+        let to_copy = |name: &TableName| {
+            ledger.table(&name.to_string()).is_some_and(|table| table.initial_load == LedgerLoad::Copy)
+        };
+        self.config.dataset.tables.iter().map(|table| table.name.clone()).filter(to_copy).collect()
+    }
+
+    async fn table(&mut self, session: &SnapshotSession, name: &TableName) -> Result<(), LoadError> {
+        let publication = self.config.source.logical.as_ref().map_or("", |logical| logical.publication.as_str());
+        let source = session.describe(publication, name).await?;
+        let target = self.config.target_name(name);
+        let columns = self.target.columns(&target, &source.columns).await?;
+        let text = name.to_string();
+        self.book.step(|ledger, now| ledger.table_copying(&text, now)).await?;
+        tracing::info!(table = %name, "initial load: copying");
+        let rows = session.rows(&source, &columns).await?;
+        let count = self.target.load(&target, &columns, rows).await?;
+        self.book.step(|ledger, now| ledger.table_done(&text, count, now)).await?;
+        tracing::info!(table = %name, rows = count, "initial load: copied");
+        Ok(())
+    }
+
+    /// Writes the failure into the ledger, unless it is the ledger itself that failed.
+    async fn write_failure(&self, name: &TableName, error: &LoadError) -> Result<(), LoadError> {
+        if matches!(error, LoadError::Store(_)) {
+            return Ok(());
+        }
+        let (name, message) = (name.to_string(), error.to_string());
+        self.book.step(|ledger, now| ledger.table_failed(&name, &message, now)).await?;
+        Ok(())
+    }
+}

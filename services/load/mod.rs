@@ -1,0 +1,9 @@
+//! The initial load: tables copied from the slot's own snapshot, with a ledger that knows each step.
+
+pub mod begin;
+pub mod book;
+mod copy;
+mod prepare;
+mod source;
+
+pub use book::{BookError, LedgerBook};

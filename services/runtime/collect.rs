@@ -1,0 +1,135 @@
+//! Putting the status document together from what runs.
+
+use std::collections::BTreeMap;
+
+use replay::state::{Ledger, LoadState};
+use segments::{Lsn, StreamKind};
+use spool::CursorInfo;
+
+use super::board::readiness_of;
+use super::daemon::{Daemon, OpenStore};
+use super::status::{ConsumerStatus, HoldStatus, LsnText, Status, TableStatus};
+use crate::capture::manifest;
+use crate::config::{APPLY_CONSUMER, Config};
+use crate::load::book::step_word;
+
+/// The document of a running daemon.
+pub(super) fn collect(daemon: &Daemon) -> Status {
+    let board = daemon.board.snapshot();
+    let mut status = Status::unknown(&daemon.config.source.id, &daemon.config.store.path.display().to_string());
+    status.running = true;
+    status.pid = Some(std::process::id());
+    status.started_at_unix_us = Some(daemon.started_at_unix_us);
+    status.readiness = readiness_of(&board);
+    status.services = board;
+    status.capture = daemon.capture.counters();
+    status.apply = daemon.apply.as_ref().map(|statistics| statistics.snapshot());
+    status.source_received = daemon.capture.received().map(LsnText);
+    status.acknowledged = daemon.capture.acknowledged_lsn().map(LsnText);
+    status.drain = daemon.capture.drain().map(LsnText);
+    let standing = daemon.capture.source_now();
+    status.source_end = standing.end.map(LsnText);
+    status.source_wal_held_bytes = standing.held_bytes;
+    if let Some(open) = daemon.open() {
+        store(&mut status, daemon, &open, standing.end);
+    }
+    status
+}
+
+fn store(status: &mut Status, daemon: &Daemon, open: &OpenStore, source_end: Option<Lsn>) {
+    let OpenStore { store, book } = open;
+    let end = store.watermarks(StreamKind::Txn).durable_entry_end;
+    let backend = store.backend();
+    status.backend = Some(backend.name.to_owned());
+    status.backend_fallback_reason = backend.fallback_reason;
+    status.store_bytes = store.store_bytes();
+    status.store_free_bytes = store.free_bytes().unwrap_or(0);
+    if end.seqno > segments::Seqno::NONE {
+        status.durable = Some(LsnText(end.lsn));
+        status.lag_bytes = source_end.map(|source| source.bytes_since(end.lsn));
+        status.lag_seconds = daemon.capture.lag_seconds(end.lsn);
+    }
+    if let Ok(Some(manifest)) = manifest::read(store) {
+        status.databases = vec![manifest.database.clone()];
+        status.dbname = Some(manifest.database);
+    }
+    tables(status, &daemon.config, &book.ledger());
+    let applied = daemon.apply.as_ref().and_then(|statistics| statistics.applied());
+    for cursor in store.cursors().unwrap_or_default() {
+        let is_apply = cursor.name == APPLY_CONSUMER;
+        // The progress row at the target is the truth; the cursor follows it with a delay.
+        let acked = if is_apply { applied.map(|position| position.lsn) } else { None };
+        let lag_seconds = if is_apply { daemon.apply.as_ref().and_then(|one| one.lag_seconds(end)) } else { None };
+        consumer(status, &cursor, acked, end.lsn, lag_seconds);
+    }
+}
+
+/// The configured tables with what the ledger knows of them.
+pub(super) fn tables(status: &mut Status, config: &Config, ledger: &Ledger) {
+    let settled = ledger.load != LoadState::Unfinished && ledger.slot.incarnation.is_some();
+    for table in &config.dataset.tables {
+        let name = table.name.to_string();
+        let record = ledger.table(&name);
+        let rows_copied = record.map_or(0, |record| record.rows_copied);
+        let word = step_word(ledger, &name);
+        status.rows_synced += rows_copied;
+        status.backfills_pending += u64::from(matches!(word, "pending" | "copying" | "failed"));
+        status.tables.push(TableStatus {
+            source_table: name,
+            destination_table: config.target.as_ref().map(|_| config.target_name(&table.name).to_string()),
+            initial_load: word.to_owned(),
+            cdc: if settled { "streaming" } else { "waiting" }.to_owned(),
+            rows_copied,
+            error: record.and_then(|record| record.error.clone()),
+        });
+    }
+}
+
+/// One cursor, as consumer and as hold.
+pub(super) fn consumer(
+    status: &mut Status,
+    cursor: &CursorInfo,
+    acked: Option<Lsn>,
+    end: Lsn,
+    lag_seconds: Option<f64>,
+) {
+    let confirmed = Some(cursor.confirmed.lsn).filter(|lsn| *lsn > Lsn::ZERO);
+    let acked = acked.max(confirmed);
+    status.sink_ack.insert(cursor.name.clone(), acked.map(LsnText));
+    status.consumers.push(ConsumerStatus {
+        name: cursor.name.clone(),
+        kind: if cursor.name == APPLY_CONSUMER { "apply" } else { "consumer" }.to_owned(),
+        stream: cursor.stream.name().to_owned(),
+        acked: acked.map(LsnText),
+        end: Some(LsnText(end)),
+        lag_bytes: acked.map(|acked| end.bytes_since(acked)),
+        lag_seconds,
+        holds_from: confirmed.map(LsnText),
+        state: cursor.state.to_string(),
+    });
+    status.holds.push(HoldStatus {
+        holder: cursor.name.clone(),
+        stream: cursor.stream.name().to_owned(),
+        position: confirmed.map(LsnText),
+        segment: Some(cursor.holds_from.get()),
+        reason: "cursor: the consumer has not confirmed what follows".to_owned(),
+    });
+}
+
+/// Nothing but what the board says; for tests of the document's shape.
+#[cfg(test)]
+mod tests {
+    use segments::UnixMicros;
+
+    use super::*;
+
+    #[test]
+    fn tables_follow_configuration_and_ledger() {
+        let mut status = Status::unknown("a", "b");
+        assert!(status.tables.is_empty() && status.sink_ack == BTreeMap::new());
+        let ledger = Ledger::new("slot", &[], UnixMicros::new(1));
+        assert_eq!(step_word(&ledger, "public.t"), "not_needed");
+        status.rows_synced = 0;
+        assert_eq!(status.backfills_pending, 0);
+    }
+}

@@ -1,0 +1,90 @@
+//! What belongs to the daemon as a whole and outlives one opening of its store.
+
+use std::sync::{Arc, PoisonError, RwLock};
+
+use spool::disk::SystemDisk;
+use spool::{StoreOptions, SystemStore};
+
+use super::backoff::BackoffLimits;
+use super::board::{StateBoard, unix_us_now};
+use super::lifecycle::Shutdown;
+use super::state::Service;
+use crate::apply::ApplyStatistics;
+use crate::capture::CaptureMetrics;
+use crate::config::{Config, RunOptions, StoreBackend};
+use crate::failure::Failure;
+use crate::load::LedgerBook;
+
+/// One daemon.
+pub(crate) struct Daemon {
+    pub(crate) config: Arc<Config>,
+    pub(crate) options: RunOptions,
+    pub(crate) board: StateBoard,
+    pub(crate) shutdown: Shutdown,
+    pub(crate) capture: Arc<CaptureMetrics>,
+    pub(crate) apply: Option<Arc<ApplyStatistics>>,
+    pub(crate) started_at_unix_us: u64,
+    open: RwLock<Option<OpenStore>>,
+}
+
+/// The store as it is open at the moment.
+#[derive(Clone)]
+pub(crate) struct OpenStore {
+    pub(crate) store: SystemStore,
+    pub(crate) book: LedgerBook<SystemDisk>,
+}
+
+impl Daemon {
+    pub(crate) fn new(config: Config, options: RunOptions) -> Self {
+        let mut services = vec![Service::Store, Service::Capture, Service::InitialLoad];
+        let apply = config.target.as_ref().map(|_| {
+            services.push(Service::Apply);
+            Arc::new(ApplyStatistics::new())
+        });
+        Self {
+            config: Arc::new(config),
+            options,
+            board: StateBoard::new(&services),
+            shutdown: Shutdown::default(),
+            capture: Arc::default(),
+            apply,
+            started_at_unix_us: unix_us_now(),
+            open: RwLock::new(None),
+        }
+    }
+
+    /// The open store; `None` while it is being opened.
+    pub(crate) fn open(&self) -> Option<OpenStore> {
+        self.open.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Lets `status` see another store, or none.
+    pub(crate) fn set_open(&self, open: Option<OpenStore>) {
+        *self.open.write().unwrap_or_else(PoisonError::into_inner) = open;
+    }
+
+    pub(crate) fn backoff(&self) -> BackoffLimits {
+        BackoffLimits { initial: self.options.retry_initial, max: self.options.retry_max }
+    }
+}
+
+/// The store's options as the configuration wants them.
+///
+/// # Errors
+/// A size that no store can have.
+pub(crate) fn store_options(config: &Config) -> Result<StoreOptions, Failure> {
+    let geometry = segments::Geometry::with_segment_bytes(config.store.segment_bytes)
+        .map_err(|error| Failure::usage(format!("[store] segment_bytes: {error}")))?;
+    let backend = match config.store.backend {
+        StoreBackend::Auto => spool::disk::Backend::Auto,
+        StoreBackend::IoUring => spool::disk::Backend::IoUring,
+        StoreBackend::Pwrite => spool::disk::Backend::Pwrite,
+    };
+    Ok(StoreOptions {
+        geometry,
+        backend,
+        keep_bytes_min: config.retention.min_bytes,
+        keep_age_min: config.retention.min_age,
+        ..StoreOptions::default()
+    })
+}

@@ -1,0 +1,100 @@
+//! How what stops a start becomes an exit code. What a code means stands in `README.md` beside this file.
+
+use std::io;
+
+use crate::capture::CaptureError;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::load::BookError;
+
+/// The store cannot be opened or created.
+impl From<spool::Error> for Failure {
+    fn from(error: spool::Error) -> Self {
+        let exit = exit_of(&error);
+        Self::new(exit, error.to_string())
+    }
+}
+
+fn exit_of(error: &spool::Error) -> Exit {
+    use spool::Error;
+    match error {
+        Error::Corrupt(_) | Error::CursorDamaged { .. } => Exit::Corrupt,
+        Error::UnsupportedVersion { .. } | Error::Foreign { .. } | Error::Backend { .. } => Exit::Refused,
+        Error::NotAStore { .. }
+        | Error::NotEmpty { .. }
+        | Error::OptionsDiffer { .. }
+        | Error::LimitExceeded { .. }
+        | Error::Invalid(_) => Exit::Usage,
+        Error::Io { source, .. } => exit_of_io(source),
+        // Another daemon that is about to end, or a failure that a second try may not meet.
+        Error::Locked { .. } | Error::Poisoned { .. } | Error::Closed => Exit::Temporary,
+        _ => Exit::Refused,
+    }
+}
+
+/// Rights and a read-only disk do not mend themselves; everything else may.
+fn exit_of_io(error: &io::Error) -> Exit {
+    match error.kind() {
+        io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied => Exit::Refused,
+        _ => Exit::Temporary,
+    }
+}
+
+/// Ledger or manifest cannot be read.
+impl From<BookError> for Failure {
+    fn from(error: BookError) -> Self {
+        let exit = match &error {
+            BookError::Store(error) => exit_of(error),
+            BookError::Body { error: replay::BodyError::UnsupportedVersion { .. }, .. } => Exit::Refused,
+            BookError::Body { .. } => Exit::Corrupt,
+        };
+        Self::new(exit, error.to_string())
+    }
+}
+
+/// A first look at the source that must not end in a state with back-off. `None` for what may pass by itself.
+pub(crate) fn refusal(error: CaptureError) -> Option<Failure> {
+    match error {
+        CaptureError::Refused { reason, detail } => Some(Failure::refused(format!("{reason}: {detail}"))),
+        CaptureError::Store(error) => Some(error.into()),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::runtime::Reason;
+
+    fn io(kind: io::ErrorKind) -> spool::Error {
+        let source = Arc::new(io::Error::from(kind));
+        spool::Error::Io { operation: "open", path: PathBuf::from("/s"), source, remedy: "mend it" }
+    }
+
+    #[test]
+    fn each_kind_of_failure_has_its_code() {
+        for (error, exit) in [
+            (spool::Error::Locked { path: PathBuf::from("/s"), pid: Some(1) }, Exit::Temporary),
+            (io(io::ErrorKind::ReadOnlyFilesystem), Exit::Refused),
+            (io(io::ErrorKind::PermissionDenied), Exit::Refused),
+            (io(io::ErrorKind::StorageFull), Exit::Temporary),
+            (spool::Error::Backend { reason: "io_uring is switched off".to_owned() }, Exit::Refused),
+            (spool::Error::Invalid("no".to_owned()), Exit::Usage),
+        ] {
+            let text = error.to_string();
+            assert_eq!(Failure::from(error).exit(), exit, "{text}");
+        }
+    }
+
+    #[test]
+    fn only_refusals_end_a_start() {
+        let refused = CaptureError::Refused { reason: Reason::SlotLost, detail: "gone".to_owned() };
+        let failure = refusal(refused).expect("refused");
+        assert_eq!((failure.exit(), failure.to_string().as_str()), (Exit::Refused, "slot_lost: gone"));
+        let waiting = CaptureError::Wait { reason: Reason::SlotInUse, detail: "pid 7".to_owned() };
+        assert!(refusal(waiting).is_none());
+    }
+}

@@ -1,0 +1,198 @@
+//! `walspool run`: from a configuration to a daemon that runs until it is asked to stop.
+//!
+//! Order of a start: the store is opened first when it is there (its lock excludes a second daemon, and recovery says at
+//! once if it is damaged), then the servers are looked at, then a new store is made, then the slot's decision table is
+//! asked once, and only then the listeners open and the services begin. Whatever refuses does so with an exit code
+//! before anything was changed at a server.
+
+use std::sync::Arc;
+
+use replay::conn::Conninfo;
+use spool::{StoreOptions, SystemStore};
+
+use super::collect::collect;
+use super::control::ControlServer;
+use super::daemon::{Daemon, OpenStore, store_options};
+use super::failures::refusal;
+use super::generation::{Ended, Generation};
+use super::health::HealthServer;
+use super::lifecycle::{Phase, listen_for_signals};
+use super::state::{Reason, Service};
+use super::{Backoff, Report, SplitMix};
+use crate::capture::manifest;
+use crate::check;
+use crate::config::{Config, RunOptions, SecretUrl};
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::load::LedgerBook;
+use crate::load::book::tables_never_loaded;
+
+/// Runs the daemon.
+///
+/// # Errors
+/// What refuses the start, with its exit code.
+pub async fn run(config: Config, options: RunOptions) -> Result<Exit, Failure> {
+    let daemon = Arc::new(Daemon::new(config, options));
+    let _signals = listen_for_signals(daemon.shutdown.clone())
+        .map_err(|error| Failure::temporary(format!("signal handlers cannot be installed: {error}")))?;
+    let started = tokio::select! {
+        started = start(&daemon) => started?,
+        () = daemon.shutdown.draining() => return Ok(Exit::Ok),
+    };
+    let board = daemon.board.clone();
+    let health = tokio::spawn(started.health.serve(board, || Ok(())));
+    let control = started.control;
+    let status_of = Arc::clone(&daemon);
+    let control = tokio::spawn(async move { control.serve(move || collect(&status_of)).await });
+    let ended = generations(&daemon, started.generation, &started.options).await;
+    health.abort();
+    control.abort();
+    // The control socket's file goes with the server, so the task is waited for.
+    let _ = control.await;
+    ended
+}
+
+/// Everything that a start made.
+struct Started {
+    generation: Generation,
+    options: StoreOptions,
+    health: HealthServer,
+    control: ControlServer,
+}
+
+async fn start(daemon: &Arc<Daemon>) -> Result<Started, Failure> {
+    let config = &daemon.config;
+    let (source, target) = conninfos(config)?;
+    let options = store_options(config)?;
+    let mut store = None;
+    if SystemStore::exists(&config.store.path)? {
+        store = Some(open_store(config, &options).await?);
+    }
+    look_at_servers(config).await?;
+    let store = match store {
+        Some(store) => store,
+        None => create_store(config, &options).await?,
+    };
+    let generation = Generation::new(daemon, store, &options, source, target)?;
+    if let Err(error) = generation.first_look().await {
+        match refusal(error) {
+            Some(failure) => return Err(failure),
+            None => tracing::info!("the source is not there yet; capture tries again with back-off"),
+        }
+    }
+    let health = bind_health(daemon).await?;
+    let socket = config.control_socket();
+    let control = ControlServer::bind(&socket)
+        .map_err(|error| Failure::refused(format!("control socket {}: {error}", socket.display())))
+        .map_err(|failure| failure.with_remedy("set [admin] control_socket to a path that this user may create"))?;
+    Ok(Started { generation, options, health, control })
+}
+
+fn conninfos(config: &Config) -> Result<(Conninfo, Option<Conninfo>), Failure> {
+    let parse = |what: &str, url: &SecretUrl| {
+        let secret = url.resolve().map_err(|error| Failure::usage(format!("{what}: {error}")))?;
+        Conninfo::parse(secret.expose()).map_err(|error| Failure::usage(format!("{what}: {error}")))
+    };
+    let source = parse("[source] database_url", &config.source.database_url)?;
+    let target = config.target.as_ref().map(|target| parse("[target] database_url", &target.database_url)).transpose()?;
+    Ok((source, target))
+}
+
+async fn look_at_servers(config: &Config) -> Result<(), Failure> {
+    let findings = check::for_run(config).await;
+    for finding in findings.warnings().chain(findings.unreachable()) {
+        tracing::warn!(code = finding.code, subject = %finding.subject, "{}", finding.message);
+    }
+    let refusals: Vec<_> = findings.refusals().cloned().collect();
+    if refusals.is_empty() {
+        return Ok(());
+    }
+    Err(Failure::refused("the servers are not as the configuration needs them").with_findings(refusals))
+}
+
+async fn open_store(config: &Config, options: &StoreOptions) -> Result<SystemStore, spool::Error> {
+    let (path, options) = (config.store.path.clone(), options.clone());
+    let opening = tokio::task::spawn_blocking(move || SystemStore::open(&path, &options));
+    let store = opening.await.expect("opening a store does not panic")?;
+    let report = store.recovery_report();
+    tracing::info!(store = %config.store.path.display(), ?report, "store opened");
+    Ok(store)
+}
+
+async fn create_store(config: &Config, options: &StoreOptions) -> Result<SystemStore, spool::Error> {
+    let (path, options) = (config.store.path.clone(), options.clone());
+    let creating = tokio::task::spawn_blocking(move || SystemStore::create(&path, &options));
+    let store = creating.await.expect("creating a store does not panic")?;
+    tracing::info!(store = %config.store.path.display(), id = %store.id(), "store created");
+    Ok(store)
+}
+
+async fn bind_health(daemon: &Daemon) -> Result<HealthServer, Failure> {
+    let address = daemon.options.health_listen.unwrap_or(daemon.config.admin.health_listen);
+    HealthServer::bind(address).await.map_err(|error| {
+        Failure::refused(format!("{address} cannot be listened on for /livez and /readyz: {error}"))
+            .with_remedy("stop what listens there, or choose another address with --health-listen or [admin] health_listen")
+    })
+}
+
+/// Runs generation after generation: a store that failed is opened again by itself, with back-off.
+async fn generations(daemon: &Arc<Daemon>, first: Generation, options: &StoreOptions) -> Result<Exit, Failure> {
+    let mut backoff = Backoff::new(daemon.backoff());
+    let mut random = SplitMix::from_system();
+    let mut generation = first;
+    loop {
+        let connections = generation.connections();
+        match generation.run(daemon).await {
+            Ended::Stopped => return Ok(Exit::Ok),
+            Ended::StoreFailed(error) => {
+                tracing::error!(%error, "the store failed; it is opened again");
+                daemon.board.set(Service::Store, Report::retrying(Reason::StorePoisoned, error.to_string()));
+            }
+        }
+        let opened = loop {
+            let pause = backoff.next_delay(&mut random);
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                () = daemon.shutdown.reached(Phase::Draining) => return Ok(Exit::Ok),
+            }
+            match open_store(&daemon.config, options).await {
+                Ok(store) => break store,
+                Err(error) => daemon.board.set(Service::Store, reopening(&error)),
+            }
+        };
+        let (source, target) = connections;
+        generation = Generation::new(daemon, opened, options, source, target)?;
+    }
+}
+
+/// How a store that cannot be opened again is shown. The process stays up: what the probes say is what an operator needs.
+fn reopening(error: &spool::Error) -> Report {
+    let detail = error.to_string();
+    match error {
+        spool::Error::Locked { .. } => Report::retrying(Reason::StoreLocked, detail),
+        spool::Error::UnsupportedVersion { .. } => Report::failed(Reason::StoreNewerFormat, detail),
+        error if error.is_corruption() => Report::failed(Reason::StoreDamaged, detail),
+        _ => Report::retrying(Reason::StorePoisoned, detail),
+    }
+}
+
+/// What the configuration and an opened store must agree on.
+pub(super) fn fits(config: &Config, store: &SystemStore) -> Result<OpenStore, Failure> {
+    if let Some(manifest) = manifest::read(store)?
+        && let Some(contradiction) = manifest::contradiction(&manifest, config)
+    {
+        return Err(Failure::usage(contradiction));
+    }
+    let book = LedgerBook::open(store.clone(), config)?;
+    let unloaded = tables_never_loaded(&book.ledger(), config);
+    if !unloaded.is_empty() {
+        let message = format!(
+            "{}: initial_load = \"copy\", but the initial load of this store is over and never copies again",
+            unloaded.join(", ")
+        );
+        return Err(Failure::refused(format!("{}: {message}", Reason::NeedsResync)).with_remedy(
+            "bring the rows over yourself and set initial_load = \"none\" for them, or load everything into a new store",
+        ));
+    }
+    Ok(OpenStore { store: store.clone(), book })
+}
