@@ -124,3 +124,14 @@ impl Aligned<'_> {
 fn is_aligned(bytes: &[u8]) -> bool {
     bytes.as_ptr().addr().is_multiple_of(BODY_ALIGNMENT)
 }
+
+/// Compares a small body with what its content encodes to today. Checked access alone accepts changed padding and
+/// roots found in a part of a body; a body that is read back whole may be held to its bytes.
+pub(crate) fn expect_canonical(what: &'static str, bytes: &[u8], encoded: &[u8]) -> Result<(), BodyError> {
+    if bytes == encoded {
+        return Ok(());
+    }
+    let place = bytes.iter().zip(encoded).position(|(found, expected)| found != expected);
+    let found = format!("{} bytes, first difference at {place:?}", bytes.len());
+    Err(BodyError::corrupt(what, format_args!("the {} bytes that its content encodes to", encoded.len()), found))
+}

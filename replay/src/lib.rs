@@ -3,6 +3,8 @@
 mod body;
 pub mod conn;
 mod datum;
+#[cfg(test)]
+mod golden;
 pub mod kind;
 pub mod pgoutput;
 pub mod state;

@@ -90,6 +90,7 @@ impl Ledger {
             tables: content.tables.into_iter().map(table).collect::<Result<_, _>>()?,
             updated_at: UnixMicros::new(content.updated_at),
         };
+        body::expect_canonical("ledger", bytes.bytes(), &ledger.encode())?;
         match ledger.contradiction() {
             None => Ok(ledger),
             Some(rule) => Err(BodyError::corrupt("ledger", rule, "the opposite")),

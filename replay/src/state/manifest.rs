@@ -75,7 +75,7 @@ impl Manifest {
         let archived = body::access::<ArchivedManifestV1>("manifest", bytes.bytes())?;
         let content = rkyv::deserialize::<ManifestV1, rancor::Error>(archived)
             .map_err(|error| BodyError::corrupt("manifest", "a valid body", error))?;
-        Ok(Self {
+        let manifest = Self {
             source_id: content.source_id,
             system_identifier: SystemIdentifier::new(content.system_identifier),
             timeline: TimelineId::new(content.timeline),
@@ -85,6 +85,8 @@ impl Manifest {
             config_fingerprint: content.config_fingerprint,
             created_at: UnixMicros::new(content.created_at),
             walspool_version: content.walspool_version,
-        })
+        };
+        body::expect_canonical("manifest", bytes.bytes(), &manifest.encode())?;
+        Ok(manifest)
     }
 }

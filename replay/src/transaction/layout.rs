@@ -22,6 +22,8 @@
 
 use rkyv::{Archive, Serialize};
 
+use crate::body::BodyError;
+
 /// One record of a transaction's entry.
 #[derive(Archive, Serialize, Default)]
 pub(super) struct TransactionV1 {
@@ -40,6 +42,33 @@ pub(super) struct TransactionV1 {
     pub(super) values: Vec<u8>,
     /// Length of the fragments before this record that belong to its first change.
     pub(super) fragment_bytes: u64,
+}
+
+/// Padding before the root and each of the seven arrays: each begins at a multiple of at most 8.
+pub(super) const PADDING_BYTES_MAX: usize = 8 * 7;
+
+impl ArchivedTransactionV1 {
+    /// Bytes of the root and the arrays.
+    fn content_bytes(&self) -> usize {
+        size_of::<Self>()
+            + self.relations.len() * size_of::<ArchivedRelationV1>()
+            + self.columns.len() * size_of::<ArchivedColumnV1>()
+            + self.heads.len() * size_of::<ArchivedHeadV1>()
+            + self.numbers.len() * size_of::<u32>()
+            + self.text.len()
+            + self.kinds.len()
+            + self.values.len()
+    }
+
+    /// A body consists of its arrays, its root at the end and padding. Checked access alone would also accept a root
+    /// found in a part of another body.
+    pub(super) fn check_length(&self, body_bytes: usize) -> Result<(), BodyError> {
+        let content_bytes = self.content_bytes();
+        match (content_bytes..=content_bytes + PADDING_BYTES_MAX).contains(&body_bytes) {
+            true => Ok(()),
+            false => Err(BodyError::corrupt("length of the body", content_bytes, body_bytes)),
+        }
+    }
 }
 
 /// What is known of a transaction before its changes.

@@ -91,7 +91,7 @@ impl SlotBegin {
         let archived = body::access::<ArchivedSlotBeginV1>("slot_begin", bytes.bytes())?;
         let content = rkyv::deserialize::<SlotBeginV1, rancor::Error>(archived)
             .map_err(|error| BodyError::corrupt("slot_begin", "a valid body", error))?;
-        Ok(Self {
+        let begin = Self {
             slot: content.slot,
             incarnation: Incarnation::new(content.incarnation),
             system_identifier: SystemIdentifier::new(content.system_identifier),
@@ -100,7 +100,9 @@ impl SlotBegin {
             database: content.database,
             server_version: content.server_version,
             created_by_us: content.created_by_us,
-        })
+        };
+        body::expect_canonical("slot_begin", bytes.bytes(), &begin.encode().body)?;
+        Ok(begin)
     }
 }
 
@@ -121,7 +123,9 @@ impl Progress {
         let bytes = body::aligned(bytes);
         let archived = body::access::<ArchivedProgressV1>("progress", bytes.bytes())?;
         let time = SourceTime::from_postgres(archived.time.to_native());
-        Ok(Self { position: Lsn::new(archived.position.to_native()), time })
+        let progress = Self { position: Lsn::new(archived.position.to_native()), time };
+        body::expect_canonical("progress", bytes.bytes(), &progress.encode().body)?;
+        Ok(progress)
     }
 }
 

@@ -4,16 +4,16 @@ use super::change::ChangeInput;
 use super::layout::{
     ArchivedColumnV1, ArchivedHeadV1, ArchivedRelationV1, ArchivedTransactionV1, ColumnV1, HeadV1, KIND_ABSENT,
     KIND_BINARY, KIND_NULL, KIND_TEXT, KIND_UNCHANGED, MESSAGE_TRANSACTIONAL, OLD_FULL, OLD_KEY, OLD_NONE, OP_DELETE,
-    OP_INSERT, OP_MESSAGE, OP_TRUNCATE, OP_UPDATE, RelationV1, TRUNCATE_CASCADE, TRUNCATE_RESTART_IDENTITY,
-    TransactionV1,
+    OP_INSERT, OP_MESSAGE, OP_TRUNCATE, OP_UPDATE, PADDING_BYTES_MAX, RelationV1, TRUNCATE_CASCADE,
+    TRUNCATE_RESTART_IDENTITY, TransactionV1,
 };
 use super::relation::{RelationColumn, RelationVersion};
 use crate::body;
 use crate::datum::Datum;
 use crate::pgoutput::{LogicalMessage, OldKind, OldTuple, Tuple};
 
-/// Bytes of a record without content: the root, and up to 7 bytes of padding before it and each of the 7 arrays.
-const EMPTY_BYTES: usize = size_of::<ArchivedTransactionV1>() + 8 * 7;
+/// Upper bound of a record without content.
+const EMPTY_BYTES: usize = size_of::<ArchivedTransactionV1>() + PADDING_BYTES_MAX;
 
 /// One record's content on its way into a body. The arrays keep their memory from record to record.
 #[derive(Default)]

@@ -43,7 +43,7 @@ fn seeds(count: u64) -> impl Iterator<Item = u64> {
 #[test]
 fn what_was_committed_comes_back_whatever_the_chunks_and_records() {
     let mut totals = [0; 6];
-    for seed in seeds(400) {
+    for seed in seeds(200) {
         let mut server = Server::new(seed);
         server.run(300);
         let body_bytes_max = [512, 700, 2048, 65_536, 1 << 20][Random::new(seed).below(5) as usize];

@@ -84,7 +84,7 @@ enum What {
 }
 
 const SESSIONS: usize = 4;
-const TABLES: usize = 3;
+const TABLES: usize = 6;
 
 impl Server {
     pub(super) fn new(seed: u64) -> Self {
@@ -118,14 +118,14 @@ impl Server {
         for _ in 0..count {
             let session = self.random.below(SESSIONS as u64) as usize;
             match self.random.below(100) {
-                0..50 => self.write(session),
-                50..60 => self.savepoint(session),
-                60..66 => self.release(session),
-                66..74 => self.rollback_to(session),
-                74..88 => self.stream(session),
-                88..93 => self.commit(session),
-                93..95 => self.rollback(session),
-                95..97 => self.alter(session),
+                0..46 => self.write(session),
+                46..56 => self.savepoint(session),
+                56..62 => self.release(session),
+                62..70 => self.rollback_to(session),
+                70..82 => self.stream(session),
+                82..88 => self.commit(session),
+                88..90 => self.rollback(session),
+                90..97 => self.alter(session),
                 97..99 => self.message_alone(),
                 _ => self.reconnect(),
             }
@@ -226,7 +226,7 @@ impl Server {
         if self.random.once_in(15) {
             let other = self.free_table(session).filter(|other| *other != table);
             let tables: Vec<_> = std::iter::once(table).chain(other).collect();
-            tables.iter().for_each(|table| drop(self.tables[*table].users.insert(session)));
+            tables.iter().for_each(|table| self.tables[*table].users.extend([session]));
             let versions = tables.iter().map(|table| self.version(session, *table)).collect();
             let seen = Seen::Truncate(versions, self.random.once_in(2), self.random.once_in(2));
             return self.log(session, What::Change { tables, seen });
@@ -342,7 +342,7 @@ impl Server {
         if open.streamed && (open.streamed_xids.contains(&xid) || xid == top) {
             self.counts.subtransaction_aborts += usize::from(xid != top);
             self.send(wire::stream_abort(top, xid));
-            self.tables.iter_mut().for_each(|table| drop(table.streamed_in.remove(&top)));
+            self.tables.iter_mut().for_each(|table| table.streamed_in.retain(|streamed| *streamed != top));
             altered.into_iter().for_each(|table| self.invalidate(table));
         }
     }
@@ -413,7 +413,7 @@ impl Server {
         let name = (version.schema.as_str(), version.name.as_str());
         self.send(wire::relation(xid, version.oid, name, version.identity as u8, &columns));
         match stream {
-            Some((top, _)) => drop(self.tables[table].streamed_in.insert(top)),
+            Some((top, _)) => self.tables[table].streamed_in.extend([top]),
             None => self.tables[table].schema_sent = true,
         }
     }
