@@ -17,14 +17,14 @@ use std::sync::Arc;
 use bytes::Bytes;
 use segments::Lsn;
 
-use super::change::ChangeInput;
 use super::entry::{EncodedRecord, EntryEncoder, OriginInfo, Pushed};
 use super::error::AssembleError;
 use super::relation::{Received, RelationVersion, TypeName};
+use super::resolve::{resolve, xid_of};
 use super::stats::AssemblerStats;
 use super::stream::{Frame, Frames, StreamBuffer};
 use crate::datum::SourceTime;
-use crate::pgoutput::{Begin, Block, Commit, LogicalMessage, Message, Origin, StreamCommit, StreamStart, Tuple};
+use crate::pgoutput::{Begin, Block, Commit, LogicalMessage, Message, Origin, StreamCommit, StreamStart};
 
 type Result<T> = std::result::Result<T, AssembleError>;
 
@@ -389,7 +389,7 @@ impl Assembler {
         let parsed = Message::parse(&oversize.message, oversize.block).expect("parsed before");
         let relations = self.replay.as_ref().map_or(&self.relations, |replay| &replay.relations);
         let change = resolve(&parsed, relations, self.wal_start)?;
-        let fragment = piece(change.values(), oversize.sent_bytes, self.encoder.body_bytes_max());
+        let fragment = change.piece(oversize.sent_bytes, self.encoder.body_bytes_max());
         if fragment.is_empty() {
             self.encoder.push_behind_fragments(&change, oversize.sent_bytes);
             return Ok(());
@@ -453,82 +453,4 @@ impl Assembler {
     fn protocol(&self, message: &'static str, expected: &'static str, found: impl ToString) -> AssembleError {
         AssembleError::Protocol { wal_start: self.wal_start, message, expected, found: found.to_string() }
     }
-}
-
-/// Finds the relation versions of a change and compares the numbers of columns.
-fn resolve<'a>(
-    message: &Message<'a>,
-    relations: &'a HashMap<u32, Arc<Received>>,
-    wal_start: Lsn,
-) -> Result<ChangeInput<'a>> {
-    let name = message.name();
-    let protocol = |expected, found: String| AssembleError::Protocol { wal_start, message: name, expected, found };
-    let find = |oid: u32| {
-        relations
-            .get(&oid)
-            .ok_or_else(|| protocol("a table that was described before", format!("table with oid {oid}")))
-    };
-    let fits = |relation: &Received, tuple: &Tuple<'_>| {
-        let (expected, found) = (relation.version.columns.len(), tuple.column_count());
-        match expected == found {
-            true => Ok(()),
-            false => Err(protocol(
-                "as many columns as the table's description",
-                format!("{found} instead of {expected} for {}.{}", relation.version.schema, relation.version.name),
-            )),
-        }
-    };
-    Ok(match message {
-        Message::Insert(insert) => {
-            let relation = find(insert.relation)?;
-            fits(relation, &insert.new)?;
-            ChangeInput::Insert { relation, new: insert.new }
-        }
-        Message::Update(update) => {
-            let relation = find(update.relation)?;
-            update.old.iter().try_for_each(|old| fits(relation, &old.tuple))?;
-            fits(relation, &update.new)?;
-            ChangeInput::Update { relation, old: update.old, new: update.new }
-        }
-        Message::Delete(delete) => {
-            let relation = find(delete.relation)?;
-            fits(relation, &delete.old.tuple)?;
-            ChangeInput::Delete { relation, old: delete.old }
-        }
-        Message::Truncate(truncate) => ChangeInput::Truncate {
-            relations: truncate.relations().map(find).collect::<Result<_>>()?,
-            cascade: truncate.cascade,
-            restart_identity: truncate.restart_identity,
-        },
-        Message::Logical(logical) => ChangeInput::Message(*logical),
-        other => unreachable!("{} is no change", other.name()),
-    })
-}
-
-/// The (sub)transaction of a change inside a stream block.
-fn xid_of(message: &Message<'_>) -> Option<u32> {
-    match message {
-        Message::Insert(insert) => insert.xid,
-        Message::Update(update) => update.xid,
-        Message::Delete(delete) => delete.xid,
-        Message::Truncate(truncate) => truncate.xid,
-        Message::Logical(logical) => logical.xid,
-        _ => None,
-    }
-}
-
-/// Up to `length_max` bytes of the values one behind the other, from `start` on.
-fn piece<'a>(values: impl Iterator<Item = &'a [u8]>, start: usize, length_max: usize) -> Vec<u8> {
-    let mut piece = Vec::new();
-    let mut skip = start;
-    for value in values {
-        let rest = &value[skip.min(value.len())..];
-        skip -= value.len() - rest.len();
-        let taken = rest.len().min(length_max - piece.len());
-        piece.extend_from_slice(&rest[..taken]);
-        if piece.len() == length_max {
-            break;
-        }
-    }
-    piece
 }

@@ -66,4 +66,20 @@ impl<'a> ChangeInput<'a> {
     pub(super) fn value_bytes(&self) -> usize {
         self.values().map(<[u8]>::len).sum()
     }
+
+    /// Up to `length_max` bytes of its values one behind the other, from `start` on.
+    pub(super) fn piece(&self, start: usize, length_max: usize) -> Vec<u8> {
+        let mut piece = Vec::new();
+        let mut skip = start;
+        for value in self.values() {
+            let rest = &value[skip.min(value.len())..];
+            skip -= value.len() - rest.len();
+            let taken = rest.len().min(length_max - piece.len());
+            piece.extend_from_slice(&rest[..taken]);
+            if piece.len() == length_max {
+                break;
+            }
+        }
+        piece
+    }
 }

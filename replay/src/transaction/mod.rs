@@ -20,6 +20,7 @@ mod marker;
 mod reader;
 mod record;
 mod relation;
+mod resolve;
 mod stats;
 mod stream;
 mod walk;
