@@ -8,6 +8,7 @@ use std::fmt;
 
 use super::endpoint::Endpoint;
 use super::message::ServerError;
+use super::tls;
 
 /// Result of everything in [`crate::conn`].
 pub type Result<T> = std::result::Result<T, ConnError>;
@@ -107,10 +108,11 @@ impl ConnError {
             Self::Unreachable { .. } | Self::Closed { .. } => true,
             Self::Server { error, .. } => {
                 let state = error.sqlstate.as_str();
-                // 08 connection exception, 53 insufficient resources, 57P01..57P03 shutdown, crash, cannot connect now,
-                // 55006 object in use, 40 transaction rollback (errcodes.txt of PostgreSQL).
-                ["08", "53", "40"].iter().any(|class| state.starts_with(class))
-                    || matches!(state, "57P01" | "57P02" | "57P03" | "55006")
+                // 08 connection exception, 53 insufficient resources (53400 is a limit of the configuration, which stays),
+                // 57P01..57P03 shutdown, crash, cannot connect now, 55006 object in use, 40 transaction rollback
+                // (errcodes.txt of PostgreSQL).
+                let class = ["08", "53", "40"].iter().any(|class| state.starts_with(class)) && state != "53400";
+                class || matches!(state, "57P01" | "57P02" | "57P03" | "55006")
             }
             Self::Auth { .. } | Self::Tls { .. } | Self::Protocol { .. } | Self::Config { .. } => false,
         }
@@ -195,7 +197,7 @@ impl ConnError {
     /// certificate under TLS 1.3) through the first read, everything else means that the connection ended.
     pub(crate) fn from_io(endpoint: &Endpoint, error: &std::io::Error) -> Self {
         match find_in_chain::<rustls::Error>(error) {
-            Some(refusal) => Self::tls(endpoint, refusal.to_string()),
+            Some(refusal) => Self::tls(endpoint, tls::explain(refusal)),
             None => Self::closed(endpoint, describe_io(error)),
         }
     }

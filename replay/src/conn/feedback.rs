@@ -1,7 +1,7 @@
 //! Our side of a replication stream: status updates and the end, shared between whoever reads and whoever reports.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::SystemTime;
 
 use bytes::{Buf, BytesMut};
@@ -10,7 +10,7 @@ use segments::Lsn;
 use tokio::io::{AsyncWriteExt, WriteHalf};
 use tokio::sync::Mutex;
 
-use super::copy::StatusUpdate;
+use super::copy::{ReplicationMessage, StatusUpdate};
 use super::endpoint::Endpoint;
 use super::error::{ConnError, Result};
 use super::wire::Wire;
@@ -25,6 +25,8 @@ struct Shared {
     endpoint: Endpoint,
     /// The furthest position that the server told of, or that we started at.
     reached: AtomicU64,
+    /// The server asked for a status update and none has gone out since.
+    reply_due: AtomicBool,
     outgoing: Mutex<Outgoing>,
 }
 
@@ -54,7 +56,8 @@ impl FeedbackSender {
     pub(super) fn new(endpoint: Endpoint, half: WriteHalf<Wire>, start: Lsn) -> Self {
         let outgoing = Outgoing { half, pending: BytesMut::new(), last: StatusUpdate::default(), finished: false };
         let reached = AtomicU64::new(start.get());
-        Self { shared: Arc::new(Shared { endpoint, reached, outgoing: Mutex::new(outgoing) }) }
+        let reply_due = AtomicBool::new(false);
+        Self { shared: Arc::new(Shared { endpoint, reached, reply_due, outgoing: Mutex::new(outgoing) }) }
     }
 
     /// Sends a status update. Dropping the future may delay the update until the next send, and loses nothing else.
@@ -77,17 +80,28 @@ impl FeedbackSender {
         assert!(flush >= last, "flush {flush} goes back behind {last}");
         outgoing.last = StatusUpdate { reply_requested: false, ..update };
         update.encode(SystemTime::now(), &mut outgoing.pending);
+        self.shared.reply_due.store(false, Ordering::Release);
         self.drain(&mut outgoing).await
     }
 
     /// Repeats the last update and asks for a sign of life.
     pub(super) async fn ping(&self) -> Result<()> {
+        self.repeat(true).await
+    }
+
+    /// Repeats the last update if the server asked for one and got none.
+    pub(super) async fn reply_if_due(&self) -> Result<()> {
+        if self.shared.reply_due.load(Ordering::Acquire) { self.repeat(false).await } else { Ok(()) }
+    }
+
+    async fn repeat(&self, reply_requested: bool) -> Result<()> {
         let mut outgoing = self.shared.outgoing.lock().await;
         self.drain(&mut outgoing).await?;
         if !outgoing.finished {
-            let update = StatusUpdate { reply_requested: true, ..outgoing.last };
+            let update = StatusUpdate { reply_requested, ..outgoing.last };
             update.encode(SystemTime::now(), &mut outgoing.pending);
         }
+        self.shared.reply_due.store(false, Ordering::Release);
         self.drain(&mut outgoing).await
     }
 
@@ -123,8 +137,12 @@ impl FeedbackSender {
         Lsn::new(self.shared.reached.load(Ordering::Acquire))
     }
 
-    pub(super) fn note_reached(&self, lsn: Lsn) {
-        self.shared.reached.fetch_max(lsn.get(), Ordering::AcqRel);
+    /// Takes note of what a message says about positions, and whether it wants a reply.
+    pub(super) fn note(&self, message: &ReplicationMessage) {
+        self.shared.reached.fetch_max(message.reaches().get(), Ordering::AcqRel);
+        if let ReplicationMessage::Keepalive { reply_requested: true, .. } = message {
+            self.shared.reply_due.store(true, Ordering::Release);
+        }
     }
 
     async fn drain(&self, outgoing: &mut Outgoing) -> Result<()> {

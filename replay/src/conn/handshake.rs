@@ -283,7 +283,7 @@ mod tests {
     fn trust_goes_straight_to_the_greeting() {
         let mut handshake = handshake(ChannelBinding::Prefer, None);
         assert!(matches!(handshake.step(message(b'R', OK)), Ok(Step::Wait)));
-        assert!(matches!(handshake.step(message(b'S', b"server_version\018.6\0")), Ok(Step::Wait)));
+        assert!(matches!(handshake.step(message(b'S', b"server_version\x0018.6\0")), Ok(Step::Wait)));
         assert!(matches!(handshake.step(message(b'K', &[0, 0, 0, 9, 0, 0, 0, 1])), Ok(Step::Wait)));
         let Ok(Step::Ready(greeting)) = handshake.step(message(b'Z', b"I")) else { panic!("not ready") };
         assert_eq!(greeting.parameters["server_version"], "18.6");
@@ -301,7 +301,8 @@ mod tests {
     #[test]
     fn scram_binds_to_the_channel_where_both_can() {
         let end_point: &[u8] = &[1; 32];
-        let cases: [(&[u8], ChannelBinding, Option<&[u8]>, &str); 5] = [
+        type Case<'a> = (&'a [u8], ChannelBinding, Option<&'a [u8]>, &'a str);
+        let cases: [Case<'_>; 5] = [
             (SASL_BOTH, ChannelBinding::Prefer, Some(end_point), "p=tls-server-end-point,,"),
             (SASL_BOTH, ChannelBinding::Disable, Some(end_point), "n,,"),
             (SASL_BOTH, ChannelBinding::Prefer, None, "n,,"),

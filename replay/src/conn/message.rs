@@ -176,7 +176,7 @@ mod tests {
             frame(b'R', b"\0\0\0\x0aSCRAM-SHA-256\0SCRAM-SHA-256-PLUS\0\0"),
             frame(b'R', b"\0\0\0\x0br=abc,s=QQ==,i=4096"),
             frame(b'R', b"\0\0\0\x0cv=QQ=="),
-            frame(b'S', b"server_version\018.6\0"),
+            frame(b'S', b"server_version\x0018.6\0"),
             frame(b'K', &[0, 0, 0, 1, 0, 0, 0, 2]),
             frame(b'Z', b"I"),
             frame(b'E', b"SFATAL\0VFATAL\0C57P01\0Mgoing down\0Dwhy\0Hwait\0Wwhere\0Ff.c\0L12\0\0"),

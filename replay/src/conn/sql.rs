@@ -16,6 +16,7 @@ use super::endpoint::Endpoint;
 use super::error::{ConnError, Result, Violation, describe_io, find_in_chain};
 use super::message::ServerError;
 use super::session::{self, Session};
+use super::tls;
 use super::wire::Wire;
 
 /// The task that moves a client's bytes. Dropping it ends the connection, so keep it as long as the client.
@@ -100,7 +101,7 @@ pub fn explain(endpoint: &Endpoint, error: &tokio_postgres::Error) -> ConnError 
         return super::channel::from_session_error(endpoint, error);
     }
     if let Some(refusal) = find_in_chain::<rustls::Error>(error) {
-        return ConnError::tls(endpoint, refusal.to_string());
+        return ConnError::tls(endpoint, tls::explain(refusal));
     }
     if let Some(broken) = find_in_chain::<std::io::Error>(error) {
         return ConnError::closed(endpoint, describe_io(broken));

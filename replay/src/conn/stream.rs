@@ -122,6 +122,9 @@ impl ReplicationReader {
     /// The next message; `None` after the end that [`FeedbackSender::finish`] asked for. Dropping the future loses
     /// nothing, so it can stand in a `select!`.
     ///
+    /// A keepalive that wants a reply is handed out like any other. If no status update has gone out by the next call,
+    /// the last one is repeated, which confirms nothing new and keeps the server patient.
+    ///
     /// # Errors
     /// [`ConnError::Server`] for an error of the server (a missing publication, an invalidated slot),
     /// [`ConnError::Closed`] if the server stopped, the connection broke, or nothing came within the receive timeout.
@@ -132,7 +135,9 @@ impl ReplicationReader {
                 End::Broken(reason) => return Err(ConnError::closed(&self.endpoint, reason.clone())),
                 // The server began to end it: the answer is a CopyDone of ours. Nothing happens if it was sent.
                 End::CopyDone => self.feedback.finish().await?,
-                End::Open | End::Complete => {}
+                // A caller that did not answer the last keepalive asks for more: the server must not give us up meanwhile.
+                End::Open => self.reply_if_due().await?,
+                End::Complete => {}
             }
             let step = match self.inbox.take(Phase::Copy) {
                 Ok(Some(frame)) => self.accept(frame),
@@ -175,11 +180,12 @@ impl ReplicationReader {
             (Message::CopyData(body), End::Open | End::CopyDone) => {
                 let message = ReplicationMessage::parse(body.into_bytes());
                 let message = message.map_err(|violation| violation.at(&self.endpoint))?;
-                self.feedback.note_reached(message.reaches());
+                self.feedback.note(&message);
                 return Ok(Some(message));
             }
             (Message::CopyDone, End::Open) => self.end = End::CopyDone,
-            (Message::CommandComplete(_), End::CopyDone) => self.end = End::Complete,
+            // One for the copy and one for START_REPLICATION (`EndReplicationCommand`).
+            (Message::CommandComplete(_), End::CopyDone | End::Complete) => self.end = End::Complete,
             (Message::ReadyForQuery(_), End::Complete) => self.end = End::Over,
             // What a walsender says when its server shuts down and everything was sent (`WalSndDone`, `walsender.c`).
             (Message::CommandComplete(_), End::Open) => {
@@ -196,6 +202,13 @@ impl ReplicationReader {
             }
         }
         Ok(None)
+    }
+
+    async fn reply_if_due(&self) -> Result<()> {
+        match timeout(self.receive_timeout, self.feedback.reply_if_due()).await {
+            Ok(sent) => sent,
+            Err(_) => Err(ConnError::closed(&self.endpoint, "the link takes no bytes any more")),
+        }
     }
 
     /// Reads once, or asks for a sign of life, or gives up.

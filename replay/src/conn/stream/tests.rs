@@ -32,10 +32,14 @@ fn xlog_data(lsn: u64, data: &[u8]) -> Vec<u8> {
 }
 
 fn keepalive(lsn: u64) -> Vec<u8> {
+    keepalive_asking(lsn, false)
+}
+
+fn keepalive_asking(lsn: u64, reply_requested: bool) -> Vec<u8> {
     let mut body = vec![b'k'];
     body.extend(lsn.to_be_bytes());
     body.extend(0_i64.to_be_bytes());
-    body.push(0);
+    body.push(u8::from(reply_requested));
     frame(b'd', &body)
 }
 
@@ -142,6 +146,26 @@ async fn an_answered_ping_keeps_the_link_also_when_next_is_dropped_again_and_aga
     drop(answering.await.unwrap());
 }
 
+#[tokio::test]
+async fn a_keepalive_that_nobody_answers_is_answered_with_what_was_confirmed_before() {
+    let (stream, mut server) = stream();
+    let (mut reader, feedback) = stream.split();
+    feedback.send(flush(0x100)).await.unwrap();
+    assert_eq!(read_status(&mut server).await.1, 0x100);
+    server.write_all(&[keepalive_asking(0x120, true), xlog_data(0x130, b"a")].concat()).await.unwrap();
+    assert!(matches!(reader.next().await.unwrap(), Some(ReplicationMessage::Keepalive { reply_requested: true, .. })));
+    data_of(reader.next().await.unwrap());
+    assert_eq!(read_status(&mut server).await, (0x100, 0x100, 0, false), "not beyond what was confirmed");
+    // Answered by the caller, nothing is repeated.
+    server.write_all(&[keepalive_asking(0x140, true), xlog_data(0x150, b"b")].concat()).await.unwrap();
+    reader.next().await.unwrap();
+    feedback.send(flush(0x140)).await.unwrap();
+    data_of(reader.next().await.unwrap());
+    feedback.send(flush(0x150)).await.unwrap();
+    assert_eq!(read_status(&mut server).await.1, 0x140);
+    assert_eq!(read_status(&mut server).await.1, 0x150);
+}
+
 #[tokio::test(start_paused = true)]
 async fn time_in_which_nobody_listened_is_not_silence() {
     let (mut stream, mut server) = stream();
@@ -187,6 +211,7 @@ async fn finish_ends_in_good_order_also_in_the_middle_of_a_transaction() {
             frame(b'c', b""),
             xlog_data(0x120, b"later"),
             frame(b'C', b"COPY 0\0"),
+            frame(b'C', b"START_REPLICATION\0"),
             frame(b'Z', b"I"),
         ];
         server.write_all(&tail.concat()).await.unwrap();
@@ -228,7 +253,8 @@ async fn ends_that_are_not_ours_are_sorted() {
     let shutdown = frame(b'E', b"SFATAL\0VFATAL\0C57P01\0Mterminating\0\0");
     let no_publication = frame(b'E', b"SERROR\0VERROR\0C42704\0Mpublication does not exist\0\0");
     let complete = frame(b'C', b"COPY 0\0");
-    let cases: [(Vec<u8>, fn(&ConnError) -> bool); 7] = [
+    type Case = (Vec<u8>, fn(&ConnError) -> bool);
+    let cases: [Case; 7] = [
         (vec![], |e| matches!(e, ConnError::Closed { .. })),
         (shutdown, |e| matches!(e, ConnError::Closed { reason, .. } if reason.contains("terminating"))),
         (no_publication, |e| matches!(e, ConnError::Server { .. }) && e.is_undefined_object()),

@@ -44,17 +44,20 @@ pub(crate) async fn encrypt(conninfo: &Conninfo, stream: TcpStream) -> Result<Wi
     Ok(Wire::Tls(Box::new(Encrypted { stream, end_point })))
 }
 
-/// rustls's own words, with the setting that decides.
-fn explain(refusal: &rustls::Error) -> String {
-    let hint = match refusal {
-        rustls::Error::InvalidCertificate(rustls::CertificateError::Other(_)) => "",
-        rustls::Error::InvalidCertificate(rustls::CertificateError::UnknownIssuer) => {
-            " (the server's certificate does not come from the authority of sslrootcert)"
+/// A refusal in rustls's words, or ours where the verifier spoke, with the setting that decides.
+pub(crate) fn explain(refusal: &rustls::Error) -> String {
+    use rustls::CertificateError::{BadSignature, Other, UnknownIssuer};
+    match refusal {
+        rustls::Error::InvalidCertificate(Other(ours)) => ours.0.to_string(),
+        // A foreign authority of the same name shows as a bad signature.
+        rustls::Error::InvalidCertificate(UnknownIssuer | BadSignature) => {
+            format!("{refusal} (the server's certificate does not come from the authority of sslrootcert)")
         }
-        rustls::Error::AlertReceived(_) => " (the server refused; does it accept the certificate of sslcert?)",
-        _ => "",
-    };
-    format!("{refusal}{hint}")
+        rustls::Error::AlertReceived(_) => {
+            format!("{refusal} (the server refused; does it accept the certificate of sslcert?)")
+        }
+        _ => refusal.to_string(),
+    }
 }
 
 /// The name that goes over the wire. An address never does, and for a name that is no DNS name, or with `sslsni=0`, an

@@ -60,7 +60,8 @@ impl Names {
     fn mismatch(&self, host: &str) -> String {
         const SHOWN_MAX: usize = 5;
         let addresses = self.addresses.iter().map(ToString::to_string);
-        let found: Vec<String> = self.dns.iter().cloned().chain(addresses).chain(self.common.clone()).collect();
+        let mut found: Vec<String> = self.dns.iter().cloned().chain(addresses).collect();
+        found.extend(self.common.iter().filter(|common| !self.dns.contains(common)).cloned());
         let more = found.len().saturating_sub(SHOWN_MAX);
         let mut shown = found.iter().take(SHOWN_MAX).map(|name| format!("\"{name}\"")).collect::<Vec<_>>().join(", ");
         if more > 0 {

@@ -1,0 +1,203 @@
+//! Every `sslmode` against servers with and without TLS.
+
+use replay::conn::{ConnError, ReplicationClient, Session, sql};
+use setup::postgres::{Options, Postgres, SUPERUSER, SUPERUSER_PASSWORD};
+use setup::tls::Certificates;
+
+use crate::support::{connect_both, on_every_major, pairs, refused_both, start, superuser};
+
+on_every_major!(with_tls, without_tls);
+
+const HBA: &str = "\
+local all all trust
+hostssl all cert_user 127.0.0.1/32 cert
+hostssl all needs_tls 127.0.0.1/32 scram-sha-256
+host all needs_tls 127.0.0.1/32 reject
+hostnossl all needs_plain 127.0.0.1/32 scram-sha-256
+host all needs_plain 127.0.0.1/32 reject
+host all by_md5 127.0.0.1/32 md5
+host all all 127.0.0.1/32 scram-sha-256
+";
+
+async fn with_tls(major: u32) {
+    let certificates = certificates();
+    let server = start(Options::major(major).tls(&certificates).hba(HBA)).await;
+    for role in ["cert_user", "needs_tls", "needs_plain"] {
+        server.create_role(role, "REPLICATION").await.unwrap();
+    }
+    modes_against_a_server_with_tls(&server, &certificates).await;
+    certificates_of_a_foreign_authority(&server).await;
+    only_encrypted_and_only_plain(&server).await;
+    channel_binding(&server).await;
+    cancelling_goes_over_tls_as_well(&server, &certificates).await;
+    client_certificates(&server, &certificates).await;
+}
+
+async fn without_tls(major: u32) {
+    // Named otherwise than it is reached.
+    let certificates = Certificates::generate(&["db.example.org"], "cert_user").unwrap();
+    let mut server = start(Options::major(major).tls(&certificates)).await;
+    a_certificate_with_another_name(&server, &certificates).await;
+    server.append_conf("ssl", "off").unwrap();
+    server.restart().await.unwrap();
+    modes_against_a_server_without_tls(&server, &certificates).await;
+}
+
+fn certificates() -> Certificates {
+    Certificates::generate(&["127.0.0.1", "localhost"], "cert_user").unwrap()
+}
+
+async fn modes_against_a_server_with_tls(server: &Postgres, certificates: &Certificates) {
+    let root = format!("sslrootcert='{}'", certificates.authority().display());
+    for (mode, encrypted) in [("disable", false), ("allow", false), ("prefer", true), ("require", true)] {
+        assert_eq!(connect_both(&superuser(server, &format!("sslmode={mode}"))).await, encrypted, "{mode}");
+    }
+    for mode in ["prefer", "require", "verify-ca", "verify-full"] {
+        assert!(connect_both(&superuser(server, &format!("sslmode={mode} {root}"))).await, "{mode}");
+    }
+    // Without a name on the wire, and with a name that leads here by hostaddr.
+    assert!(connect_both(&superuser(server, &format!("sslmode=verify-full {root} sslsni=0"))).await);
+    let by_name = format!(
+        "host=localhost hostaddr=127.0.0.1 port={} dbname=postgres user={SUPERUSER} password={SUPERUSER_PASSWORD} \
+         sslmode=verify-full {root}",
+        server.port()
+    );
+    assert!(connect_both(&crate::support::parse(&by_name)).await);
+    // Direct TLS came with 17.
+    let direct = superuser(server, &format!("sslmode=verify-full {root} sslnegotiation=direct connect_timeout=10"));
+    if server.major() >= 17 {
+        assert!(connect_both(&direct).await);
+    } else {
+        let [error, _] = refused_both(&direct).await;
+        assert!(matches!(error, ConnError::Unreachable { .. } | ConnError::Tls { .. }), "{error:?}");
+    }
+}
+
+async fn modes_against_a_server_without_tls(server: &Postgres, certificates: &Certificates) {
+    let root = format!("sslrootcert='{}'", certificates.authority().display());
+    for mode in ["disable", "allow", "prefer"] {
+        assert!(!connect_both(&superuser(server, &format!("sslmode={mode}"))).await, "{mode}");
+    }
+    for mode in ["require", "verify-ca", "verify-full"] {
+        for error in refused_both(&superuser(server, &format!("sslmode={mode} {root}"))).await {
+            assert!(matches!(&error, ConnError::Tls { reason, .. } if reason.contains("offers no TLS")), "{error:?}");
+        }
+    }
+    // Nothing to bind to.
+    for error in refused_both(&superuser(server, "sslmode=prefer channel_binding=require")).await {
+        assert!(matches!(error, ConnError::Auth { .. }), "{error:?}");
+    }
+}
+
+async fn certificates_of_a_foreign_authority(server: &Postgres) {
+    let other = certificates();
+    let wrong_root = format!("sslrootcert='{}'", other.authority().display());
+    for mode in ["require", "verify-ca", "verify-full"] {
+        for error in refused_both(&superuser(server, &format!("sslmode={mode} {wrong_root}"))).await {
+            assert!(
+                matches!(&error, ConnError::Tls { reason, .. } if reason.contains("authority")),
+                "{mode}: {error:?}"
+            );
+            assert!(!error.is_temporary());
+        }
+    }
+    // With `prefer` a certificate that does not hold leads to a plain connection, as in libpq.
+    assert!(!connect_both(&superuser(server, &format!("sslmode=prefer {wrong_root}"))).await);
+    // A file that is no certificate, and none at all.
+    let key_for_certificate = format!("sslmode=verify-ca sslrootcert='{}'", other.server_key().display());
+    for settings in [key_for_certificate.as_str(), "sslmode=verify-ca sslrootcert=/nonexistent/ca.crt"] {
+        for error in refused_both(&superuser(server, settings)).await {
+            let text = error.to_string();
+            assert!(matches!(error, ConnError::Config { .. }) && text.contains("sslrootcert"), "{text}");
+        }
+    }
+}
+
+async fn a_certificate_with_another_name(server: &Postgres, certificates: &Certificates) {
+    let root = format!("sslrootcert='{}'", certificates.authority().display());
+    assert!(connect_both(&superuser(server, &format!("sslmode=verify-ca {root}"))).await);
+    for error in refused_both(&superuser(server, &format!("sslmode=verify-full {root}"))).await {
+        let names = |reason: &str| reason.contains("\"db.example.org\"") && reason.contains("host \"127.0.0.1\"");
+        assert!(matches!(&error, ConnError::Tls { reason, .. } if names(reason)), "{error:?}");
+    }
+    // The certificate itself as root: trusted without an authority.
+    let itself = format!("sslmode=verify-ca sslrootcert='{}'", certificates.server_certificate().display());
+    assert!(connect_both(&superuser(server, &itself)).await);
+}
+
+async fn client_certificates(server: &Postgres, certificates: &Certificates) {
+    let tls = format!("sslmode=verify-full sslrootcert='{}'", certificates.authority().display());
+    let own = |from: &Certificates| {
+        format!("sslcert='{}' sslkey='{}'", from.client_certificate().display(), from.client_key().display())
+    };
+    assert!(connect_both(&pairs(server, &format!("user=cert_user {tls} {}", own(certificates)))).await);
+    // None shown; the certificate of a foreign authority; a key of another certificate; a key that all may read.
+    for error in refused_both(&pairs(server, &format!("user=cert_user {tls}"))).await {
+        assert!(matches!(error, ConnError::Auth { .. }), "{error:?}");
+    }
+    let foreign = self::certificates();
+    for error in refused_both(&pairs(server, &format!("user=cert_user {tls} {}", own(&foreign)))).await {
+        assert!(matches!(error, ConnError::Tls { .. }), "{error:?}");
+    }
+    let mixed = format!(
+        "sslcert='{}' sslkey='{}'",
+        certificates.client_certificate().display(),
+        foreign.client_key().display()
+    );
+    for error in refused_both(&pairs(server, &format!("user=cert_user {tls} {mixed}"))).await {
+        assert!(matches!(error, ConnError::Config { .. }) && error.to_string().contains("sslkey"), "{error:?}");
+    }
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::set_permissions(certificates.client_key(), std::fs::Permissions::from_mode(0o644)).unwrap();
+    for error in refused_both(&pairs(server, &format!("user=cert_user {tls} {}", own(certificates)))).await {
+        assert!(error.to_string().contains("mode 644"), "{error}");
+    }
+}
+
+async fn only_encrypted_and_only_plain(server: &Postgres) {
+    let as_role =
+        |role: &str, mode: &str| pairs(server, &format!("user={role} password={SUPERUSER_PASSWORD} sslmode={mode}"));
+    for error in refused_both(&as_role("needs_tls", "disable")).await {
+        assert!(
+            matches!(&error, ConnError::Auth { reason, .. } if reason.contains("no encryption") && reason.contains("pg_hba.conf")),
+            "{error:?}"
+        );
+    }
+    assert!(connect_both(&as_role("needs_tls", "allow")).await, "allow tries TLS after plain");
+    assert!(connect_both(&as_role("needs_tls", "prefer")).await);
+    for error in refused_both(&as_role("needs_plain", "require")).await {
+        assert!(matches!(error, ConnError::Auth { .. }), "{error:?}");
+    }
+    assert!(!connect_both(&as_role("needs_plain", "prefer")).await, "prefer tries plain after TLS");
+    assert!(!connect_both(&as_role("needs_plain", "allow")).await);
+}
+
+async fn channel_binding(server: &Postgres) {
+    let md5 = format!(
+        "SET password_encryption = 'md5'; CREATE ROLE by_md5 LOGIN REPLICATION PASSWORD '{SUPERUSER_PASSWORD}'"
+    );
+    server.sql("postgres", &md5).await.unwrap();
+    assert!(connect_both(&superuser(server, "sslmode=require channel_binding=require")).await);
+    assert!(connect_both(&superuser(server, "sslmode=require channel_binding=disable")).await);
+    let md5 = format!("user=by_md5 password={SUPERUSER_PASSWORD} sslmode=require");
+    assert!(connect_both(&pairs(server, &md5)).await);
+    for error in refused_both(&pairs(server, &format!("{md5} channel_binding=require"))).await {
+        assert!(matches!(error, ConnError::Auth { .. }), "{error:?}");
+    }
+}
+
+async fn cancelling_goes_over_tls_as_well(server: &Postgres, certificates: &Certificates) {
+    let root = format!("sslmode=verify-full sslrootcert='{}'", certificates.authority().display());
+    let conninfo = superuser(server, &root);
+    let (client, task) = sql::connect(&conninfo, Session::standard()).await.unwrap();
+    assert!(task.is_encrypted());
+    let token = client.cancel_token();
+    let (outcome, cancelled) = tokio::join!(client.batch_execute("SELECT pg_sleep(60)"), async {
+        tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+        sql::cancel(&conninfo, token).await
+    });
+    cancelled.unwrap();
+    let error = sql::explain(&conninfo.endpoint(), &outcome.unwrap_err());
+    assert_eq!(error.sqlstate(), Some("57014"), "{error:?}");
+    assert!(ReplicationClient::connect(&conninfo).await.unwrap().is_encrypted());
+}
