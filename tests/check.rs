@@ -114,7 +114,7 @@ impl Shop {
             for sql in [
                 "SELECT 'slot ' || slot_name FROM pg_replication_slots ORDER BY 1",
                 "SELECT 'publication ' || pubname FROM pg_publication ORDER BY 1",
-                "SELECT 'relation ' || oid::regclass::text FROM pg_class WHERE oid >= 16384 ORDER BY 1",
+                "SELECT 'relation ' || oid::regclass::text FROM pg_class WHERE oid >= 16384 AND relnamespace <> 'pg_toast'::regnamespace ORDER BY 1",
                 "SELECT 'schema ' || nspname FROM pg_namespace WHERE nspname !~ '^pg_temp|^pg_toast_temp' ORDER BY 1",
             ] {
                 let rows = client.query(sql, &[]).await.expect("catalog");

@@ -30,7 +30,7 @@ fn the_example_is_accepted_and_names_every_key() {
     assert_eq!(config.environment, Environment::Production);
     for line in FULL.lines() {
         let Some((key, _)) = line.trim().split_once(" = ") else { continue };
-        if key != "kind" {
+        if key != "kind" && !key.starts_with('{') {
             assert!(text.contains(&format!("{key} = ")), "{key} is not in example.toml");
         }
     }
