@@ -91,7 +91,7 @@ impl<D: Disk> Session<D> {
         ));
         let options = AssemblerOptions {
             body_bytes_max: context.geometry.body_bytes_max() as usize,
-            non_transactional_messages: false,
+            non_transactional_messages: true,
         };
         let pump = Pump {
             store: context.store.clone(),

@@ -101,7 +101,8 @@ impl<D: Disk> Begin<'_, D> {
         if self.book.ledger().load == LoadState::NotNeeded {
             self.begin_at_target(target.as_ref(), beginning).await?;
         }
-        self.book.step(|ledger, now| ledger.slot_created(incarnation, created.consistent_point, now)).await?;
+        let consistent_point = created.consistent_point;
+        self.book.step(move |ledger, now| ledger.slot_created(incarnation, consistent_point, now)).await?;
         let load = match (target, self.book.ledger().load) {
             (Some(target), LoadState::Unfinished) => {
                 Some(self.start_copy(replication, created.snapshot_name, target, beginning))
@@ -118,7 +119,7 @@ impl<D: Disk> Begin<'_, D> {
         let incarnation = new_incarnation();
         let beginning = self.slot_begin(replication, incarnation, begin, false).await?;
         self.begin_at_target(target.as_ref(), beginning).await?;
-        self.book.step(|ledger, now| ledger.slot_adopted(incarnation, begin, now)).await?;
+        self.book.step(move |ledger, now| ledger.slot_adopted(incarnation, begin, now)).await?;
         tracing::info!(slot = self.book.ledger().slot.name, %begin, "slot taken over");
         Ok(Begun { from: begin, beginning, load: None })
     }

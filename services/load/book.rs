@@ -1,12 +1,12 @@
 //! The ledger as a book: read once, every change appended and durable before anybody acts on it.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use replay::state::{InitialLoad as LedgerLoad, Ledger, LoadState, SlotState, TransitionError};
 use segments::{Incarnation, Lsn, Position, Seqno, StreamKind, TimelineId, UnixMicros};
 use spool::Store;
 use spool::disk::Disk;
-use tokio::sync::{Mutex, watch};
+use tokio::sync::watch;
 
 use crate::apply::Beginning;
 use crate::capture::decision::Origin;
@@ -52,7 +52,8 @@ impl<D: Disk> LedgerBook<D> {
         self.newest.subscribe()
     }
 
-    /// Makes one step and returns when it is durable. Steps of several tasks come one after another.
+    /// Makes one step and returns when it is durable. Steps of several tasks come one after another, and a step whose
+    /// future is dropped is still finished, in its place.
     ///
     /// # Errors
     /// The store failed.
@@ -61,18 +62,18 @@ impl<D: Disk> LedgerBook<D> {
     /// The ledger does not allow the step: a mistake of ours.
     pub async fn step<F>(&self, step: F) -> Result<(), spool::Error>
     where
-        F: FnOnce(&Ledger, UnixMicros) -> Result<Ledger, TransitionError>,
+        F: FnOnce(&Ledger, UnixMicros) -> Result<Ledger, TransitionError> + Send + 'static,
     {
-        let _order = self.writing.lock().await;
-        let next = step(&self.ledger(), UnixMicros::new(unix_us_now()));
-        let next = next.unwrap_or_else(|error| panic!("{error}"));
-        let (kind, schema) = Ledger::KIND;
-        let (store, body) = (self.store.clone(), next.encode());
-        let appending =
-            tokio::task::spawn_blocking(move || store.append_state(StreamKind::Ledger, kind, schema, &body));
-        appending.await.expect("appending does not panic")?;
-        self.newest.send_replace(next);
-        Ok(())
+        let book = self.clone();
+        let stepping = tokio::task::spawn_blocking(move || {
+            let _order = book.writing.lock().unwrap_or_else(PoisonError::into_inner);
+            let next = step(&book.ledger(), UnixMicros::new(unix_us_now())).unwrap_or_else(|error| panic!("{error}"));
+            let (kind, schema) = Ledger::KIND;
+            book.store.append_state(StreamKind::Ledger, kind, schema, &next.encode())?;
+            book.newest.send_replace(next);
+            Ok(())
+        });
+        stepping.await.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))
     }
 
     /// How far the beginning of the store has come, for the slot's decision table.

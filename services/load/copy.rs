@@ -105,11 +105,12 @@ impl<D: Disk> Load<D> {
         let target = self.config.target_name(name);
         let columns = self.target.columns(&target, &source.columns).await?;
         let text = name.to_string();
-        self.book.step(|ledger, now| ledger.table_copying(&text, now)).await?;
+        self.book.step(move |ledger, now| ledger.table_copying(&text, now)).await?;
         tracing::info!(table = %name, "initial load: copying");
         let rows = session.rows(&source, &columns).await?;
         let count = self.target.load(&target, &columns, rows).await?;
-        self.book.step(|ledger, now| ledger.table_done(&text, count, now)).await?;
+        let text = name.to_string();
+        self.book.step(move |ledger, now| ledger.table_done(&text, count, now)).await?;
         tracing::info!(table = %name, rows = count, "initial load: copied");
         Ok(())
     }
@@ -120,7 +121,7 @@ impl<D: Disk> Load<D> {
             return Ok(());
         }
         let (name, message) = (name.to_string(), error.to_string());
-        self.book.step(|ledger, now| ledger.table_failed(&name, &message, now)).await?;
+        self.book.step(move |ledger, now| ledger.table_failed(&name, &message, now)).await?;
         Ok(())
     }
 }

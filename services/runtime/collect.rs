@@ -1,6 +1,5 @@
 //! Putting the status document together from what runs.
 
-use std::collections::BTreeMap;
 
 use replay::state::{Ledger, LoadState};
 use segments::{Lsn, StreamKind};
@@ -95,23 +94,24 @@ pub(super) fn consumer(
 ) {
     let confirmed = Some(cursor.confirmed.lsn).filter(|lsn| *lsn > Lsn::ZERO);
     let acked = acked.max(confirmed);
+    let stream = cursor.stream.map_or("unknown", StreamKind::name);
     status.sink_ack.insert(cursor.name.clone(), acked.map(LsnText));
     status.consumers.push(ConsumerStatus {
         name: cursor.name.clone(),
         kind: if cursor.name == APPLY_CONSUMER { "apply" } else { "consumer" }.to_owned(),
-        stream: cursor.stream.name().to_owned(),
+        stream: stream.to_owned(),
         acked: acked.map(LsnText),
         end: Some(LsnText(end)),
         lag_bytes: acked.map(|acked| end.bytes_since(acked)),
         lag_seconds,
         holds_from: confirmed.map(LsnText),
-        state: cursor.state.to_string(),
+        state: cursor.state.name().to_owned(),
     });
     status.holds.push(HoldStatus {
         holder: cursor.name.clone(),
-        stream: cursor.stream.name().to_owned(),
+        stream: stream.to_owned(),
         position: confirmed.map(LsnText),
-        segment: Some(cursor.holds_from.get()),
+        segment: cursor.holds_from.map(segments::SegmentId::get),
         reason: "cursor: the consumer has not confirmed what follows".to_owned(),
     });
 }
@@ -126,7 +126,7 @@ mod tests {
     #[test]
     fn tables_follow_configuration_and_ledger() {
         let mut status = Status::unknown("a", "b");
-        assert!(status.tables.is_empty() && status.sink_ack == BTreeMap::new());
+        assert!(status.tables.is_empty() && status.sink_ack.is_empty());
         let ledger = Ledger::new("slot", &[], UnixMicros::new(1));
         assert_eq!(step_word(&ledger, "public.t"), "not_needed");
         status.rows_synced = 0;
