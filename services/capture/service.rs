@@ -76,19 +76,6 @@ impl<D: Disk> Capture<D> {
         self.context.config.source.logical.as_ref().expect("this version captures logically only, config says so")
     }
 
-    /// Looks once and changes nothing: what `run` asks at its start. An unreachable source is an error as well; the
-    /// caller tells the two apart.
-    ///
-    /// # Errors
-    /// As a session's beginning.
-    pub async fn first_look(&self) -> Result<()> {
-        let met = meet(&self.context.source, &self.logical().slot).await?;
-        match self.judge(&met) {
-            Err(CaptureError::Wait { .. }) | Ok(_) => Ok(()),
-            Err(error) => Err(error),
-        }
-    }
-
     /// Captures until a stop is asked for.
     ///
     /// # Errors

@@ -2,7 +2,6 @@
 
 use std::io;
 
-use crate::capture::CaptureError;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::load::BookError;
@@ -52,22 +51,12 @@ impl From<BookError> for Failure {
     }
 }
 
-/// A first look at the source that must not end in a state with back-off. `None` for what may pass by itself.
-pub(crate) fn refusal(error: CaptureError) -> Option<Failure> {
-    match error {
-        CaptureError::Refused { reason, detail } => Some(Failure::refused(format!("{reason}: {detail}"))),
-        CaptureError::Store(error) => Some(error.into()),
-        _ => None,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::path::PathBuf;
     use std::sync::Arc;
 
     use super::*;
-    use crate::runtime::Reason;
 
     fn io(kind: io::ErrorKind) -> spool::Error {
         let source = Arc::new(io::Error::from(kind));
@@ -87,14 +76,5 @@ mod tests {
             let text = error.to_string();
             assert_eq!(Failure::from(error).exit(), exit, "{text}");
         }
-    }
-
-    #[test]
-    fn only_refusals_end_a_start() {
-        let refused = CaptureError::Refused { reason: Reason::SlotLost, detail: "gone".to_owned() };
-        let failure = refusal(refused).expect("refused");
-        assert_eq!((failure.exit(), failure.to_string().as_str()), (Exit::Refused, "slot_lost: gone"));
-        let waiting = CaptureError::Wait { reason: Reason::SlotInUse, detail: "pid 7".to_owned() };
-        assert!(refusal(waiting).is_none());
     }
 }

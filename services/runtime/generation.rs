@@ -18,7 +18,7 @@ use super::lifecycle::Phase;
 use super::run::fits;
 use super::state::Service;
 use crate::apply::{self, ApplyContext, ApplyError, ProgressKey, Routing};
-use crate::capture::{Capture, CaptureContext, CaptureError};
+use crate::capture::{Capture, CaptureContext};
 use crate::config::APPLY_CONSUMER;
 use crate::failure::Failure;
 
@@ -104,11 +104,6 @@ impl Generation {
     /// How to reach the servers, for the next generation.
     pub(super) fn connections(&self) -> (Conninfo, Option<Conninfo>) {
         (self.source.clone(), self.target.clone())
-    }
-
-    /// See [`Capture::first_look`].
-    pub(super) async fn first_look(&self) -> Result<(), CaptureError> {
-        self.capture.first_look().await
     }
 
     /// Runs until a stop is asked for or the store fails, then closes the store.

@@ -1,9 +1,11 @@
 //! `walspool run`: from a configuration to a daemon that runs until it is asked to stop.
 //!
 //! Order of a start: the store is opened first when it is there (its lock excludes a second daemon, and recovery says at
-//! once if it is damaged), then the servers are looked at, then a new store is made, then the slot's decision table is
-//! asked once, and only then the listeners open and the services begin. Whatever refuses does so with an exit code
-//! before anything was changed at a server.
+//! once if it is damaged), then the servers are looked at, then a new store is made, then the listeners open, and only
+//! then the services begin. Whatever refuses does so with an exit code before anything was changed at a server.
+//!
+//! What capture finds out about the slot never ends the process, at the start as little as later: it is a named state,
+//! the probes say it, and apply goes on with what the store holds.
 
 use std::sync::Arc;
 
@@ -13,7 +15,6 @@ use spool::{StoreOptions, SystemStore};
 use super::collect::collect;
 use super::control::ControlServer;
 use super::daemon::{Daemon, OpenStore, store_options};
-use super::failures::refusal;
 use super::generation::{Ended, Generation};
 use super::health::HealthServer;
 use super::lifecycle::{Phase, listen_for_signals};
@@ -74,12 +75,6 @@ async fn start(daemon: &Arc<Daemon>) -> Result<Started, Failure> {
         None => create_store(config, &options).await?,
     };
     let generation = Generation::new(daemon, store, &options, source, target)?;
-    if let Err(error) = generation.first_look().await {
-        match refusal(error) {
-            Some(failure) => return Err(failure),
-            None => tracing::info!("the source is not there yet; capture tries again with back-off"),
-        }
-    }
     let health = bind_health(daemon).await?;
     let socket = config.control_socket();
     let control = ControlServer::bind(&socket)
