@@ -1,2 +1,34 @@
-//! The write path.
+//! The write path of walspool: group commit, io_uring, recovery, cursors, retention, the store directory.
+//!
+//! Reading order: `disk` (what is asked of files), `stream` (what producers and readers share), `writer` (group
+//! commit), `pool` and `maintenance` (what happens off the hot path), `mark` and `recovery` (what a crash leaves and
+//! what becomes of it), `store` (the API), `cursor` and `retention`. The folder's README tells the life of a record.
+
+mod cursor;
 pub mod disk;
+mod environment;
+mod error;
+mod layout;
+mod lock;
+mod maintenance;
+mod mark;
+mod options;
+mod pool;
+mod recovery;
+mod shared;
+mod store;
+mod stream;
+mod watermark;
+mod writer;
+
+pub use cursor::{Batch, BatchLimits, Cursor, CursorInfo, CursorStart, CursorState, Seek};
+pub use disk::{Backend, BackendInUse, Disk, SimDisk, SystemDisk};
+pub use environment::{Clock, Environment, Random, SimClock};
+pub use error::{Damage, Error, Result};
+pub use mark::{Marks, StreamMarks, StreamStart};
+pub use options::StoreOptions;
+pub use recovery::{Decision, RecoveredSegment, RecoveryReport, Row, StreamEnd};
+pub use shared::Drive;
+pub use store::{StateEntry, Store, SystemStore};
+pub use stream::{RecordInput, SegmentInfo, SegmentState, StreamState};
+pub use watermark::Watermarks;

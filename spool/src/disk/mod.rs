@@ -15,12 +15,14 @@ mod sim;
 mod sys;
 mod system;
 
+use std::fmt;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
 pub use buffer::AlignedBuffer;
 pub use files::{FileMap, SystemFile};
+pub(crate) use finish::{ATTEMPTS_MAX, is_passing, resume_at};
 pub use finish::{read_exact_at, read_exact_direct, write_all_at};
 pub use memory::{KnownEnd, ProcessMemory};
 pub use pwrite::PwriteQueue;
@@ -64,13 +66,13 @@ pub struct Space {
 }
 
 /// Names, folders and opening. Cheap to clone; every clone is the same disk.
-pub trait Disk: Clone + Send + Sync + 'static {
+pub trait Disk: Clone + fmt::Debug + Send + Sync + 'static {
     /// An open file description.
-    type File: DiskFile;
+    type File: DiskFile + fmt::Debug;
     /// The committer's queue.
-    type Queue: Queue<File = Self::File>;
+    type Queue: Queue<File = Self::File> + fmt::Debug;
     /// A whole file seen as bytes.
-    type Map: AsRef<[u8]> + Send + Sync + 'static;
+    type Map: AsRef<[u8]> + fmt::Debug + Send + Sync + 'static;
 
     /// Which backend does the writing, for status and the log.
     fn backend(&self) -> BackendInUse;

@@ -1,0 +1,61 @@
+//! A batch: records lent by a cursor.
+
+use segments::{Position, RecordRef, Seqno};
+
+use super::Cursor;
+use super::collect::Collected;
+use crate::disk::Disk;
+use crate::error::Result;
+
+/// Records of complete entries (or a part of one large entry), borrowed from where they lie.
+///
+/// Nothing computed from a batch may be sent, committed or confirmed before [`Batch::finish`] has succeeded, except
+/// what can still be taken back. Dropping a batch instead leaves the cursor where it was.
+#[derive(Debug)]
+#[must_use = "a batch that is dropped unfinished comes again"]
+pub struct Batch<'a, D: Disk> {
+    cursor: &'a mut Cursor<D>,
+    collected: Collected<D>,
+}
+
+impl<'a, D: Disk> Batch<'a, D> {
+    pub(super) fn new(cursor: &'a mut Cursor<D>, collected: Collected<D>) -> Self {
+        Self { cursor, collected }
+    }
+
+    /// The records, in order.
+    pub fn records(&self) -> impl Iterator<Item = RecordRef<'_>> {
+        let Collected { windows, records, .. } = &self.collected;
+        records.iter().map(|span| windows[span.window].record(span))
+    }
+
+    /// Number of records.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.collected.records.len()
+    }
+
+    /// Never true: a batch holds one record at least.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.collected.records.is_empty()
+    }
+
+    /// End of the last entry that is complete with this batch: what may be confirmed once the batch is finished and
+    /// its effects are durable. `None` inside a large entry.
+    #[must_use]
+    pub fn entry_end(&self) -> Option<Position> {
+        self.collected.entry_end
+    }
+
+    /// Says that every record was what was written until now, and moves the cursor on.
+    ///
+    /// # Errors
+    /// Where something happened to the bytes while they were lent; everything computed from them is to be dropped.
+    pub fn finish(self) -> Result<()> {
+        let Collected { records, entries, after, .. } = self.collected;
+        let last: Seqno = records.last().expect("a batch holds one record at least").meta.seqno;
+        self.cursor.finish(after, last, entries.into_iter());
+        Ok(())
+    }
+}

@@ -1,0 +1,291 @@
+//! Choosing the records of a batch: complete entries only, chains that were cut off left out.
+//!
+//! A chain of records that was begun and not ended (a crash, a lost connection) is followed by a new FIRST. Whether a
+//! chain is complete shows at its end, so a batch holds its records back until the LAST is seen. Where a chain is
+//! longer than a batch may be, its records are looked through ahead once, from FIRST to LAST or to the next FIRST.
+
+use std::sync::Arc;
+
+use segments::{Position, RecordMeta, Seqno};
+
+use super::BatchLimits;
+use super::reader::{SegmentView, StreamReader, Visit};
+use super::window::{Place, RecordSpan, Window};
+use crate::disk::Disk;
+use crate::error::Result;
+
+/// Where a cursor reads on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Progress {
+    /// The group that holds `next`, or where it will be.
+    pub(super) place: Place,
+    /// First record that was not handed out.
+    pub(super) next: Seqno,
+    /// First and last record of the large entry that is being handed out in several batches.
+    in_entry: Option<(Seqno, Seqno)>,
+}
+
+impl Default for Progress {
+    fn default() -> Self {
+        Self::at(Place { segment: segments::SegmentId::FIRST, offset: 0 }, Seqno::FIRST)
+    }
+}
+
+impl Progress {
+    pub(super) fn at(place: Place, next: Seqno) -> Self {
+        Self { place, next, in_entry: None }
+    }
+}
+
+/// The records of a batch, and where the cursor goes on after it.
+#[derive(Debug)]
+pub(super) struct Collected<D: Disk> {
+    pub(super) windows: Vec<Arc<Window<D>>>,
+    pub(super) records: Vec<RecordSpan>,
+    /// First and last record of each entry, or part of one, in the batch.
+    pub(super) entries: Vec<(Seqno, Seqno)>,
+    /// End of the last entry that is complete with this batch.
+    pub(super) entry_end: Option<Position>,
+    pub(super) after: Progress,
+}
+
+struct Collector<D: Disk> {
+    limits: BatchLimits,
+    end: Seqno,
+    from: Seqno,
+    windows: Vec<Arc<Window<D>>>,
+    records: Vec<RecordSpan>,
+    /// The group of each record, for going on at it.
+    places: Vec<Place>,
+    bytes: usize,
+    /// Index in `records` of the FIRST of the chain whose LAST was not seen yet.
+    pending: Option<usize>,
+    in_entry: Option<(Seqno, Seqno)>,
+    entries: Vec<(Seqno, Seqno)>,
+    entry_end: Option<Position>,
+}
+
+/// What a record means for the batch.
+#[derive(PartialEq, Eq, Debug)]
+enum Step {
+    More,
+    /// The batch ends behind this record.
+    Full,
+    /// The chain begun at this index of `records` does not fit the batch.
+    TooLong(usize),
+}
+
+impl<D: Disk> Collector<D> {
+    fn new(progress: &Progress, end: Seqno, limits: BatchLimits) -> Self {
+        Self {
+            limits,
+            end,
+            from: progress.next,
+            windows: Vec::new(),
+            records: Vec::new(),
+            places: Vec::new(),
+            bytes: 0,
+            pending: None,
+            in_entry: progress.in_entry,
+            entries: Vec::new(),
+            entry_end: None,
+        }
+    }
+
+    fn keep(&mut self, span: RecordSpan, place: Place) {
+        self.bytes += span.body_bytes;
+        self.records.push(span);
+        self.places.push(place);
+    }
+
+    fn drop_from(&mut self, index: usize) {
+        self.bytes -= self.records[index..].iter().map(|span| span.body_bytes).sum::<usize>();
+        self.records.truncate(index);
+        self.places.truncate(index);
+    }
+
+    fn end_entry(&mut self, first: Seqno, meta: &RecordMeta) {
+        self.entries.push((first, meta.seqno));
+        self.entry_end = Some(Position { seqno: meta.seqno, lsn: meta.lsn, timeline: meta.timeline });
+    }
+
+    fn is_full(&self) -> bool {
+        self.bytes >= self.limits.bytes_max || self.records.len() >= self.limits.records_max
+    }
+
+    fn take(&mut self, span: RecordSpan, place: Place) -> Step {
+        let meta = span.meta;
+        if let Some((first, last)) = self.in_entry {
+            assert!(meta.seqno <= last, "an entry that was looked through ends where it was seen to end");
+            self.keep(span, place);
+            if meta.seqno == last {
+                self.in_entry = None;
+                self.end_entry(first, &meta);
+            } else if self.is_full() {
+                self.entries.push((first, last));
+                return Step::Full;
+            }
+            return if self.is_full() { Step::Full } else { Step::More };
+        }
+        if meta.first {
+            if let Some(cut) = self.pending.take() {
+                self.drop_from(cut);
+            }
+            self.pending = Some(self.records.len());
+        }
+        // Without a pending FIRST this is the rest of a chain whose beginning is gone or was cut off.
+        let Some(begun) = self.pending else { return Step::More };
+        self.keep(span, place);
+        if meta.last {
+            self.pending = None;
+            self.end_entry(self.records[begun].meta.seqno, &meta);
+            return if self.is_full() { Step::Full } else { Step::More };
+        }
+        if self.is_full() { Step::TooLong(begun) } else { Step::More }
+    }
+}
+
+/// Collects the next batch. `end` is the last record of the last complete durable entry. Where nothing is to be handed
+/// out, `progress` may still move over records of chains that were cut off.
+pub(super) fn collect<D: Disk, V: SegmentView>(
+    reader: &mut StreamReader<D, V>,
+    progress: &mut Progress,
+    end: Seqno,
+    limits: BatchLimits,
+) -> Result<Option<Collected<D>>> {
+    loop {
+        if progress.next > end {
+            return Ok(None);
+        }
+        let mut collector = Collector::new(progress, end, limits);
+        let mut place = progress.place;
+        let step = gather(reader, &mut collector, &mut place)?;
+        let Step::TooLong(begun) = step else {
+            // Whatever is still pending ends above `end`; it waits for its LAST.
+            return Ok(finish(collector, progress, place));
+        };
+        let first = collector.records[begun].meta.seqno;
+        let first_place = collector.places[begun];
+        if begun > 0 {
+            collector.drop_from(begun);
+            collector.pending = None;
+            let after = Progress::at(first_place, first);
+            return Ok(Some(collected(collector, after)));
+        }
+        match look_ahead(reader, first_place, first, end)? {
+            Chain::Complete(last) => {
+                // From here on its records are handed out as they come.
+                *progress = Progress { place: first_place, next: first, in_entry: Some((first, last)) };
+            }
+            Chain::CutAt(place, next) => *progress = Progress::at(place, next),
+        }
+    }
+}
+
+/// Goes through groups until the batch is full or the end is reached; `place` is left where the batch goes on.
+fn gather<D: Disk, V: SegmentView>(
+    reader: &mut StreamReader<D, V>,
+    collector: &mut Collector<D>,
+    place: &mut Place,
+) -> Result<Step> {
+    loop {
+        let here = *place;
+        let visited = reader.visit(here, |group, window| {
+            let known = collector.windows.last().is_some_and(|last| Arc::ptr_eq(last, window));
+            if !known {
+                collector.windows.push(Arc::clone(window));
+            }
+            let index = collector.windows.len() - 1;
+            let from = collector.from;
+            for record in group.records().filter(|record| record.meta.seqno >= from) {
+                if record.meta.seqno > collector.end {
+                    return (Step::Full, here);
+                }
+                let is_group_end = record.meta.seqno == group.header().last_seqno;
+                let step = collector.take(RecordSpan::of(&record, index), here);
+                if step != Step::More {
+                    let next = if is_group_end { Place { offset: group.end_offset(), ..here } } else { here };
+                    return (step, next);
+                }
+            }
+            (Step::More, Place { offset: group.end_offset(), ..here })
+        })?;
+        match visited {
+            Visit::Group((step, next)) => {
+                *place = next;
+                if step != Step::More {
+                    return Ok(step);
+                }
+            }
+            Visit::NextSegment(next) => *place = next,
+            Visit::End => return Ok(Step::Full),
+        }
+    }
+}
+
+fn finish<D: Disk>(mut collector: Collector<D>, progress: &mut Progress, place: Place) -> Option<Collected<D>> {
+    if let Some(pending) = collector.pending.take() {
+        // Cannot happen while `end` is an entry's end; if it did, the chain would wait for its LAST.
+        let (first, first_place) = (collector.records[pending].meta.seqno, collector.places[pending]);
+        collector.drop_from(pending);
+        let after = Progress::at(first_place, first);
+        return match collector.records.is_empty() {
+            true => {
+                *progress = after;
+                None
+            }
+            false => Some(collected(collector, after)),
+        };
+    }
+    let Some(last) = collector.records.last().map(|span| span.meta.seqno) else {
+        // Only the rest of a chain without its beginning was passed.
+        *progress = Progress::at(place, collector.end.next());
+        return None;
+    };
+    let after = Progress { place, next: last.next(), in_entry: collector.in_entry };
+    Some(collected(collector, after))
+}
+
+fn collected<D: Disk>(collector: Collector<D>, after: Progress) -> Collected<D> {
+    let Collector { windows, records, entries, entry_end, .. } = collector;
+    assert!(!records.is_empty() && records.last().is_some_and(|span| span.meta.seqno < after.next));
+    Collected { windows, records, entries, entry_end, after }
+}
+
+/// How a chain ends.
+enum Chain {
+    /// With its LAST.
+    Complete(Seqno),
+    /// At the next FIRST, which lies there.
+    CutAt(Place, Seqno),
+}
+
+/// Looks through a chain's records from its FIRST. `end` is a complete entry's last record at or behind it, so the
+/// chain ends with a LAST or is cut off by a FIRST before that.
+fn look_ahead<D: Disk, V: SegmentView>(
+    reader: &mut StreamReader<D, V>,
+    mut place: Place,
+    first: Seqno,
+    end: Seqno,
+) -> Result<Chain> {
+    loop {
+        let here = place;
+        let visited = reader.visit(here, |group, _| {
+            for meta in group.records().map(|record| record.meta).filter(|meta| meta.seqno >= first) {
+                if meta.first && meta.seqno > first {
+                    return Err(Chain::CutAt(here, meta.seqno));
+                }
+                if meta.last {
+                    return Err(Chain::Complete(meta.seqno));
+                }
+            }
+            Ok(group.end_offset())
+        })?;
+        match visited {
+            Visit::Group(Err(chain)) => return Ok(chain),
+            Visit::Group(Ok(end_offset)) => place.offset = end_offset,
+            Visit::NextSegment(next) => place = next,
+            Visit::End => unreachable!("an entry up to record {end} is durable behind the chain begun at {first}"),
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! The cursors that this process holds, and the lock that registration and retention share.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use segments::Position;
+
+use super::register::Register;
+use crate::disk::{Access, Disk, DiskFile};
+use crate::environment::Environment;
+use crate::error::{Error, IoContext, Result};
+use crate::layout::{CURSORS_DIR, CURSORS_LOCK_FILE};
+use crate::mark::SLOT_BYTES;
+use crate::stream::lock;
+
+/// A held cursor's confirmed position, on its way to the register.
+#[derive(Debug)]
+pub(crate) struct Held<D: Disk> {
+    state: Mutex<HeldState<D>>,
+}
+
+#[derive(Debug)]
+struct HeldState<D: Disk> {
+    /// Taken when the store is closed.
+    register: Option<Register<D>>,
+    confirmed: Position,
+    confirmed_at: Duration,
+}
+
+impl<D: Disk> Held<D> {
+    pub(crate) fn confirmed(&self) -> Position {
+        lock(&self.state).confirmed
+    }
+
+    pub(crate) fn confirm(&self, position: Position, now: Duration) {
+        let mut state = lock(&self.state);
+        state.confirmed = position;
+        state.confirmed_at = now;
+    }
+
+    /// Makes the confirmed position durable now.
+    pub(crate) fn write(&self) -> Result<()> {
+        let mut state = lock(&self.state);
+        let confirmed = state.confirmed;
+        let Some(register) = &mut state.register else { return Err(Error::Closed) };
+        if register.newest_says(confirmed) { Ok(()) } else { register.write(confirmed) }
+    }
+
+    /// Writes both slots: after a move that retention must not see in part.
+    pub(crate) fn write_both(&self) -> Result<()> {
+        let mut state = lock(&self.state);
+        let confirmed = state.confirmed;
+        let Some(register) = &mut state.register else { return Err(Error::Closed) };
+        register.write(confirmed)?;
+        register.write(confirmed)
+    }
+
+    /// Writes the newest slot if it is behind, and the other one too once the cursor is idle. True when something is
+    /// left for later.
+    fn write_due(&self, now: Duration) -> Result<bool> {
+        self.write()?;
+        let mut state = lock(&self.state);
+        let (confirmed, idle) = (state.confirmed, now >= state.confirmed_at + IDLE);
+        let Some(register) = &mut state.register else { return Ok(false) };
+        if register.says(confirmed) {
+            return Ok(false);
+        }
+        if idle {
+            register.write(confirmed)?;
+        }
+        Ok(!idle)
+    }
+
+    fn close(&self) {
+        lock(&self.state).register = None;
+    }
+}
+
+/// A holder idle for this long writes its position into the other slot too, so that retention sees it.
+const IDLE: Duration = Duration::from_secs(1);
+
+/// Every cursor held in this process.
+#[derive(Debug)]
+pub(crate) struct CursorHub<D: Disk> {
+    disk: D,
+    dir: PathBuf,
+    environment: Environment,
+    held: Mutex<BTreeMap<String, Arc<Held<D>>>>,
+    /// Within the process; across processes the lock file of `cursors/` does it.
+    exclusion: Mutex<()>,
+}
+
+/// How long one waits for another's registration or retention pass, in pauses.
+const LOCK_ATTEMPTS_MAX: u32 = 500;
+const LOCK_PAUSE: Duration = Duration::from_millis(10);
+
+impl<D: Disk> CursorHub<D> {
+    pub(crate) fn new(disk: D, store_dir: &Path, environment: Environment) -> Self {
+        let dir = store_dir.join(CURSORS_DIR);
+        Self { disk, dir, environment, held: Mutex::default(), exclusion: Mutex::default() }
+    }
+
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    pub(crate) fn hold(&self, name: &str, register: Register<D>, confirmed: Position) -> Arc<Held<D>> {
+        let confirmed_at = self.environment.clock.elapsed();
+        let state = Mutex::new(HeldState { register: Some(register), confirmed, confirmed_at });
+        let held = Arc::new(Held { state });
+        let before = lock(&self.held).insert(name.to_owned(), Arc::clone(&held));
+        assert!(
+            before.is_none_or(|before| lock(&before.state).register.is_none()),
+            "the register's lock admits one holder"
+        );
+        held
+    }
+
+    /// The cursor is dropped: its position is written, its register let go.
+    pub(crate) fn let_go(&self, name: &str) -> Result<()> {
+        let held = lock(&self.held).remove(name);
+        let Some(held) = held else { return Ok(()) };
+        let written = held.write();
+        held.close();
+        match written {
+            Err(Error::Closed) => Ok(()),
+            written => written,
+        }
+    }
+
+    fn all_held(&self) -> Vec<Arc<Held<D>>> {
+        lock(&self.held).values().cloned().collect()
+    }
+
+    /// The maintenance job: makes confirmed positions durable. True when something is left for later.
+    pub(crate) fn write_confirmed(&self) -> Result<bool> {
+        let now = self.environment.clock.elapsed();
+        let mut left = false;
+        for held in self.all_held() {
+            left |= held.write_due(now)?;
+        }
+        Ok(left)
+    }
+
+    /// At an orderly end.
+    pub(crate) fn write_all(&self) -> Result<()> {
+        self.all_held().iter().try_for_each(|held| held.write())
+    }
+
+    pub(crate) fn release(&self) {
+        self.all_held().iter().for_each(|held| held.close());
+        lock(&self.held).clear();
+    }
+
+    /// Runs `work` while no other registration, removal or retention pass runs, here or in another process.
+    pub(crate) fn exclusively<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
+        let _here = lock(&self.exclusion);
+        let path = self.dir.join(CURSORS_LOCK_FILE);
+        let file = self.disk.open(&path, Access::Write { block_bytes: SLOT_BYTES }).doing("open", &path)?;
+        let mut attempts = 0;
+        while !file.try_lock_exclusive().doing("lock", &path)? {
+            attempts += 1;
+            if attempts >= LOCK_ATTEMPTS_MAX {
+                return Err(Error::Locked { path, pid: None });
+            }
+            std::thread::sleep(LOCK_PAUSE);
+        }
+        work()
+    }
+}

@@ -1,0 +1,75 @@
+//! The newest complete entry of a state stream.
+
+use segments::{Position, Seqno};
+
+use super::reader::{SegmentView, StreamReader, Visit};
+use super::window::Place;
+use crate::disk::Disk;
+use crate::error::{Error, Result};
+use crate::store::StateEntry;
+
+/// First record of the entry that ends with `end`: the last FIRST at or before it. Looks back segment by segment.
+pub(crate) fn entry_first<D: Disk, V: SegmentView>(reader: &mut StreamReader<D, V>, end: Position) -> Result<Seqno> {
+    let mut last = end.seqno;
+    loop {
+        let segment =
+            reader.view().with_table(|table| table.holding(last).map(|entry| (entry.info.id, entry.info.first_seqno)));
+        let Some((segment, first_seqno)) = segment else {
+            return Err(Error::Invalid(format!(
+                "stream {}: the entry ending with record {} has no beginning",
+                reader.kind, end.seqno
+            )));
+        };
+        let mut found = None;
+        let mut place = reader.place_of(first_seqno)?;
+        while let Visit::Group((group_first, end_offset, group_last)) = reader.visit(place, |group, _| {
+            let firsts = group.records().filter(|record| record.meta.first && record.meta.seqno <= last);
+            (firsts.map(|record| record.meta.seqno).last(), group.end_offset(), group.header().last_seqno)
+        })? {
+            found = group_first.or(found);
+            if group_last >= last {
+                break;
+            }
+            place = Place { segment, offset: end_offset };
+        }
+        if let Some(first) = found {
+            return Ok(first);
+        }
+        last = Seqno::new(first_seqno.get().saturating_sub(1));
+    }
+}
+
+/// The state that ends with `end`; `None` where nothing ever did.
+pub(crate) fn latest_entry<D: Disk, V: SegmentView>(
+    mut reader: StreamReader<D, V>,
+    end: Position,
+    bytes_max: usize,
+) -> Result<Option<StateEntry>> {
+    if end.seqno == Seqno::NONE {
+        return Ok(None);
+    }
+    let first = entry_first(&mut reader, end)?;
+    let mut place = reader.place_of(first)?;
+    let mut entry: Option<StateEntry> = None;
+    loop {
+        let visited = reader.visit(place, |group, _| {
+            for record in group.records().filter(|record| (first..=end.seqno).contains(&record.meta.seqno)) {
+                let (kind, schema) = (record.meta.kind, record.meta.schema);
+                let state =
+                    entry.get_or_insert_with(|| StateEntry { kind, schema, body: Vec::new(), seqno: end.seqno });
+                state.body.extend_from_slice(record.body);
+            }
+            (group.end_offset(), group.header().last_seqno)
+        })?;
+        if entry.as_ref().is_some_and(|state| state.body.len() > bytes_max) {
+            let limit = format!("at most {bytes_max} bytes");
+            return Err(Error::LimitExceeded { what: "a state", limit, found: "more".to_owned() });
+        }
+        match visited {
+            Visit::Group((_, last_seqno)) if last_seqno >= end.seqno => return Ok(entry),
+            Visit::Group((end_offset, _)) => place.offset = end_offset,
+            Visit::NextSegment(next) => place = next,
+            Visit::End => return Err(Error::Invalid(format!("stream {} ends inside its newest entry", reader.kind))),
+        }
+    }
+}

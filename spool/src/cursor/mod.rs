@@ -1,0 +1,519 @@
+//! Cursors: named readers whose position is kept, and whose records retention keeps.
+//!
+//! A cursor sees complete entries only, in order, each record verified. `next_batch` lends records without copying;
+//! [`Batch::finish`] says that nothing went wrong under them and moves the cursor on; `confirm` says that the consumer
+//! needs nothing up to a position any more.
+
+mod batch;
+mod collect;
+mod hub;
+mod latest;
+mod reader;
+mod register;
+mod window;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use segments::{Lsn, Position, Seqno, StreamKind, UnixMicros};
+
+use crate::disk::Disk;
+use crate::error::{Error, IoContext, Result};
+use crate::layout::{CURSOR_SUFFIX, UNFINISHED_SUFFIX, cursor_path, is_cursor_name};
+use crate::shared::{Drive, Shared};
+use crate::store::Store;
+use crate::stream::Stream;
+use crate::writer;
+
+pub use batch::Batch;
+use collect::Progress;
+pub(crate) use hub::CursorHub;
+use hub::Held;
+pub(crate) use latest::latest_entry;
+use reader::StreamReader;
+pub use register::CursorState;
+use register::Register;
+pub(crate) use register::{Owner, peek};
+
+/// Where a new cursor begins.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CursorStart {
+    /// With the oldest entry that is kept.
+    Earliest,
+    /// With the first entry that becomes durable from now on.
+    Latest,
+    /// With the first entry that ends beyond this LSN.
+    After(Lsn),
+}
+
+/// Where a cursor goes on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Seek {
+    /// With the first entry that begins at or after this record.
+    Seqno(Seqno),
+    /// With the first entry that ends beyond this LSN.
+    Lsn(Lsn),
+    /// With the first entry written at or after this time.
+    Time(UnixMicros),
+}
+
+/// How much a batch may hold. One record is always handed out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BatchLimits {
+    /// Bytes of bodies.
+    pub bytes_max: usize,
+    /// Records.
+    pub records_max: usize,
+}
+
+impl Default for BatchLimits {
+    fn default() -> Self {
+        Self { bytes_max: 1 << 20, records_max: 4096 }
+    }
+}
+
+/// A cursor as it is shown outside.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CursorInfo {
+    /// Its name.
+    pub name: String,
+    /// Its stream; none where the register is damaged.
+    pub stream: Option<StreamKind>,
+    /// What its consumer has confirmed, durably.
+    pub confirmed: Position,
+    /// First segment that it holds; none where it holds nothing that is there yet.
+    pub holds_from: Option<segments::SegmentId>,
+    /// Whether it may be used.
+    pub state: CursorState,
+}
+
+/// A held cursor. Dropping it makes its position durable and lets the next holder in.
+#[derive(Debug)]
+pub struct Cursor<D: Disk> {
+    name: String,
+    shared: Arc<Shared<D>>,
+    stream: Arc<Stream<D::File>>,
+    reader: StreamReader<D, Stream<D::File>>,
+    held: Arc<Held<D>>,
+    progress: Progress,
+    /// Entries of several records that were handed out and not confirmed: a position inside one is no position.
+    open_entries: VecDeque<(Seqno, Seqno)>,
+    /// Last record handed out by a batch that was finished.
+    delivered: Seqno,
+}
+
+impl<D: Disk> Shared<D> {
+    pub(crate) fn reader(&self, stream: &Arc<Stream<D::File>>) -> StreamReader<D, Stream<D::File>> {
+        let (disk, dir, view) = (self.disk.clone(), self.dir.clone(), Arc::clone(stream));
+        StreamReader::new(disk, dir, self.store, stream.kind, stream.epoch, stream.geometry, view)
+    }
+}
+
+impl<D: Disk> Store<D> {
+    /// Makes a cursor and attaches to it. Its hold is in place before its start is resolved, so what it starts with
+    /// cannot be removed in between.
+    ///
+    /// # Errors
+    /// `AlreadyRegistered`, `Invalid` for a name that is none, `Io`.
+    pub fn register(&self, name: &str, stream: StreamKind, from: CursorStart) -> Result<Cursor<D>> {
+        let shared = self.shared();
+        let stream = shared.named_stream(stream)?;
+        if !is_cursor_name(name) {
+            return Err(Error::Invalid(format!(
+                "{name:?} is no name for a cursor: use up to 100 letters, digits, `-`, `_` and `.`"
+            )));
+        }
+        let owner = Owner { store: shared.store, stream: stream.kind, epoch: stream.epoch };
+        let register = shared.cursors.exclusively(|| create_register(shared, name, owner, stream))?;
+        let start = register_start(stream);
+        let held = shared.cursors.hold(name, register, start);
+        let mut cursor = Cursor::attach(shared, stream, name, held, start)?;
+        let resolved = match from {
+            CursorStart::Earliest => start,
+            CursorStart::Latest => stream.watermarks().durable_entry_end,
+            CursorStart::After(lsn) => cursor.reader.entry_end_before(|end, _| end.lsn > lsn)?,
+        };
+        if resolved.seqno > start.seqno {
+            cursor.move_to(resolved)?;
+        }
+        Ok(cursor)
+    }
+
+    /// Attaches to a cursor that was registered before, at its confirmed position.
+    ///
+    /// # Errors
+    /// `Unregistered`, `CursorHeld`, `CursorDamaged`, `CursorExpired`, `CursorEpoch`, `CursorBeyondEnd`,
+    /// `CursorBelowStart`, `Foreign`; never a jump to another position.
+    pub fn cursor(&self, name: &str) -> Result<Cursor<D>> {
+        let shared = self.shared();
+        let path = cursor_path(&shared.dir, name);
+        if !is_cursor_name(name) || !self.cursor_names()?.iter().any(|found| found == name) {
+            return Err(Error::Unregistered { name: name.to_owned() });
+        }
+        let Some((register, content)) = Register::open(&shared.disk, &path)? else {
+            return Err(Error::CursorHeld { name: name.to_owned() });
+        };
+        if content.state == CursorState::Expired {
+            return Err(Error::CursorExpired { name: name.to_owned() });
+        }
+        let owner = register.owner();
+        if owner.store != shared.store {
+            let (expected, found) = (shared.store.to_string(), owner.store.to_string());
+            return Err(Error::Foreign { path, what: "store".to_owned(), expected, found });
+        }
+        let stream = shared.named_stream(owner.stream)?;
+        let position = content.newest().expect("an open register has a valid slot").position;
+        check_position(name, stream, owner.epoch, position)?;
+        let held = shared.cursors.hold(name, register, position);
+        Cursor::attach(shared, stream, name, held, position)
+    }
+
+    /// Removes a cursor, and with it what it holds.
+    ///
+    /// # Errors
+    /// `Unregistered`, `CursorHeld`, `Io`.
+    pub fn unregister(&self, name: &str) -> Result<()> {
+        let shared = self.shared();
+        if !self.cursor_names()?.iter().any(|found| found == name) {
+            return Err(Error::Unregistered { name: name.to_owned() });
+        }
+        let path = cursor_path(&shared.dir, name);
+        shared.cursors.exclusively(|| {
+            let held = match Register::open(&shared.disk, &path) {
+                Ok(Some(held)) => Some(held),
+                Ok(None) => return Err(Error::CursorHeld { name: name.to_owned() }),
+                Err(Error::CursorDamaged { .. }) => None,
+                Err(error) => return Err(error),
+            };
+            shared.disk.unlink(&path).doing("remove", &path)?;
+            shared.disk.sync_dir(shared.cursors.dir()).doing("sync", shared.cursors.dir())?;
+            drop(held);
+            Ok(())
+        })
+    }
+
+    /// Every registered cursor, by name.
+    ///
+    /// # Errors
+    /// `Io`, `UnsupportedVersion`. A damaged register is listed as such.
+    pub fn cursors(&self) -> Result<Vec<CursorInfo>> {
+        let shared = self.shared();
+        let mut found = Vec::new();
+        for name in self.cursor_names()? {
+            let content = peek(&shared.disk, &cursor_path(&shared.dir, &name))?;
+            found.push(info(name, &content, |stream, oldest| {
+                let stream = shared.streams.iter().find(|known| known.kind == stream)?;
+                holds_from(&stream.table(), oldest)
+            }));
+        }
+        Ok(found)
+    }
+
+    fn cursor_names(&self) -> Result<Vec<String>> {
+        names(&self.shared().disk, self.shared().cursors.dir())
+    }
+}
+
+pub(crate) fn names<D: Disk>(disk: &D, cursors_dir: &std::path::Path) -> Result<Vec<String>> {
+    let listed = disk.list(cursors_dir).doing("list", cursors_dir)?;
+    Ok(listed.iter().filter_map(|name| name.strip_suffix(CURSOR_SUFFIX)).map(str::to_owned).collect())
+}
+
+pub(crate) fn info(
+    name: String,
+    content: &register::Content,
+    holds_from: impl FnOnce(StreamKind, Seqno) -> Option<segments::SegmentId>,
+) -> CursorInfo {
+    let (newest, oldest) = (content.newest(), content.oldest());
+    CursorInfo {
+        name,
+        stream: newest.map(|slot| slot.owner.stream),
+        confirmed: newest.map(|slot| slot.position).unwrap_or_default(),
+        holds_from: oldest.and_then(|slot| holds_from(slot.owner.stream, slot.position.seqno)),
+        state: content.state,
+    }
+}
+
+/// First segment with a record after `seqno`.
+pub(crate) fn holds_from(table: &crate::stream::SegmentTable, seqno: Seqno) -> Option<segments::SegmentId> {
+    let mut content = table.entries().filter(|entry| entry.info.last_seqno != Seqno::NONE);
+    content.find(|entry| entry.info.last_seqno > seqno).map(|entry| entry.info.id)
+}
+
+/// Before the first record that is kept.
+fn register_start<F>(stream: &Stream<F>) -> Position {
+    Position { seqno: Seqno::new(stream.table().start().seqno.get() - 1), ..Position::default() }
+}
+
+fn create_register<D: Disk>(
+    shared: &Shared<D>,
+    name: &str,
+    owner: Owner,
+    stream: &Stream<D::File>,
+) -> Result<Register<D>> {
+    let (disk, dir) = (&shared.disk, shared.cursors.dir());
+    let path = cursor_path(&shared.dir, name);
+    let listed = disk.list(dir).doing("list", dir)?;
+    let unfinished = dir.join(format!("{name}{CURSOR_SUFFIX}{UNFINISHED_SUFFIX}"));
+    if listed.iter().any(|found| dir.join(found) == path) {
+        return Err(Error::AlreadyRegistered { name: name.to_owned() });
+    }
+    if listed.iter().any(|found| dir.join(found) == unfinished) {
+        disk.unlink(&unfinished).doing("remove", &unfinished)?;
+    }
+    // A register appears under its name only when it is whole and durable.
+    let register = Register::create(disk, &unfinished, owner, register_start(stream))?;
+    if !register.lock()? {
+        return Err(Error::CursorHeld { name: name.to_owned() });
+    }
+    disk.rename(&unfinished, &path).doing("rename", &unfinished)?;
+    disk.sync_dir(dir).doing("sync", dir)?;
+    Ok(register.renamed(&path))
+}
+
+fn check_position<F>(name: &str, stream: &Stream<F>, epoch: segments::StreamEpoch, position: Position) -> Result<()> {
+    let (name, kind) = (name.to_owned(), stream.kind);
+    if epoch != stream.epoch {
+        let (expected, found) = (stream.epoch.to_string(), epoch.to_string());
+        return Err(Error::CursorEpoch { name, stream: kind, expected, found });
+    }
+    let end = stream.watermarks().durable_entry_end;
+    if position.seqno > end.seqno {
+        return Err(Error::CursorBeyondEnd { name, stream: kind, position, end });
+    }
+    let start = stream.table().start().seqno;
+    if position.seqno.next() < start {
+        return Err(Error::CursorBelowStart { name, stream: kind, position, start });
+    }
+    Ok(())
+}
+
+impl<D: Disk> Cursor<D> {
+    fn attach(
+        shared: &Arc<Shared<D>>,
+        stream: &Arc<Stream<D::File>>,
+        name: &str,
+        held: Arc<Held<D>>,
+        at: Position,
+    ) -> Result<Self> {
+        stream.tail().add_reader();
+        let mut cursor = Self {
+            name: name.to_owned(),
+            shared: Arc::clone(shared),
+            stream: Arc::clone(stream),
+            reader: shared.reader(stream),
+            held,
+            progress: Progress::default(),
+            open_entries: VecDeque::new(),
+            delivered: at.seqno,
+        };
+        cursor.go_on_after(at)?;
+        Ok(cursor)
+    }
+
+    /// The next batch will begin with the first entry after `position`.
+    fn go_on_after(&mut self, position: Position) -> Result<()> {
+        let next = position.seqno.next();
+        let place = self.reader.place_of(next)?;
+        self.progress = Progress::at(place, next);
+        self.open_entries.clear();
+        self.delivered = position.seqno;
+        Ok(())
+    }
+
+    /// The cursor's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The stream it reads.
+    #[must_use]
+    pub fn stream(&self) -> StreamKind {
+        self.stream.kind
+    }
+
+    /// End of the last complete durable entry of its stream.
+    #[must_use]
+    pub fn end(&self) -> Position {
+        self.stream.watermarks().durable_entry_end
+    }
+
+    /// What the consumer has confirmed; durable after at most `confirm_delay`, or after [`Cursor::sync`].
+    #[must_use]
+    pub fn confirmed(&self) -> Position {
+        self.held.confirmed()
+    }
+
+    /// Records of the next complete entries, or `None` when the cursor has caught up. A large entry comes as several
+    /// batches. A batch that is dropped unfinished comes again.
+    ///
+    /// # Errors
+    /// `Corrupt` where a record is not what was written, `Io`, `Closed`.
+    pub fn next_batch(&mut self, limits: BatchLimits) -> Result<Option<Batch<'_, D>>> {
+        let end = self.stream.watermarks().durable_entry_end.seqno;
+        let collected = collect::collect(&mut self.reader, &mut self.progress, end, limits)?;
+        Ok(collected.map(|collected| Batch::new(self, collected)))
+    }
+
+    fn finish(&mut self, progress: Progress, last: Seqno, entries: impl Iterator<Item = (Seqno, Seqno)>) {
+        assert!(last > self.delivered, "batches go forward");
+        self.delivered = last;
+        self.progress = progress;
+        for (first, entry_last) in entries.filter(|(first, last)| first < last) {
+            // An entry that came in several batches is noted once, by its first record.
+            match self.open_entries.back_mut().filter(|(open_first, _)| *open_first == first) {
+                Some(open) => open.1 = entry_last,
+                None => self.open_entries.push_back((first, entry_last)),
+            }
+        }
+    }
+
+    /// Waits until there is an entry that was not handed out yet.
+    ///
+    /// # Errors
+    /// `Poisoned` or `Closed` where none will come.
+    pub async fn wait(&self) -> Result<()> {
+        let next = self.progress.next;
+        let mut watch = self.stream.watch();
+        loop {
+            let state = watch.borrow_and_update().clone();
+            if state.durable.seqno >= next {
+                return Ok(());
+            }
+            if let Some(cause) = state.poisoned {
+                return Err(Error::clone(&cause));
+            }
+            if state.closed || watch.changed().await.is_err() {
+                return Err(Error::Closed);
+            }
+        }
+    }
+
+    /// As [`Cursor::wait`], blocking, for at most `timeout`. False when nothing came.
+    ///
+    /// # Errors
+    /// As [`Cursor::wait`].
+    pub fn wait_blocking(&self, timeout: Duration) -> Result<bool> {
+        let next = self.progress.next;
+        let is_there = |stream: &Stream<D::File>| stream.watermarks().durable_entry_end.seqno >= next;
+        if self.shared.drive == Drive::Manual {
+            writer::drive_inline(&self.shared, || is_there(&self.stream));
+            return Ok(is_there(&self.stream));
+        }
+        let deadline = self.shared.environment.clock.elapsed() + timeout;
+        let mut front = self.stream.front();
+        loop {
+            if front.watermarks().durable_entry_end.seqno >= next {
+                return Ok(true);
+            }
+            if let Some(error) =
+                front.ended().filter(|error| matches!(error, Error::Poisoned { .. }) || self.shared.is_ended())
+            {
+                return Err(error.clone());
+            }
+            let now = self.shared.environment.clock.elapsed();
+            if now >= deadline {
+                return Ok(false);
+            }
+            front = self.stream.wait_changed_for(front, deadline - now);
+        }
+    }
+
+    /// The consumer needs nothing up to `position`, the end of an entry that was handed out, any more. Durable after a
+    /// bounded delay; a crash before that hands the entries out again.
+    ///
+    /// # Errors
+    /// `Invalid` for a position behind the confirmed one, beyond what was handed out, or inside an entry.
+    pub fn confirm(&mut self, position: Position) -> Result<()> {
+        let confirmed = self.held.confirmed();
+        let invalid =
+            |why: String| Err(Error::Invalid(format!("cursor {} cannot confirm {position}: {why}", self.name)));
+        if position.seqno < confirmed.seqno {
+            return invalid(format!("{confirmed} was confirmed already"));
+        }
+        if position.seqno > self.delivered {
+            return invalid(format!("only records up to {} were handed out in finished batches", self.delivered));
+        }
+        while self.open_entries.front().is_some_and(|(_, last)| *last <= position.seqno) {
+            self.open_entries.pop_front();
+        }
+        if let Some((first, last)) = self.open_entries.front().filter(|(first, _)| *first <= position.seqno) {
+            return invalid(format!("it lies inside the entry of records {first} to {last}"));
+        }
+        if position.seqno > confirmed.seqno {
+            let now = self.shared.environment.clock.elapsed();
+            self.held.confirm(position, now);
+            self.shared.maintenance.note_confirmed(now);
+        }
+        Ok(())
+    }
+
+    /// Makes the confirmed position durable now.
+    ///
+    /// # Errors
+    /// `Io`; the store stops writing then. `Closed`.
+    pub fn sync(&mut self) -> Result<()> {
+        let written = self.held.write();
+        self.checked(written)
+    }
+
+    fn checked(&self, written: Result<()>) -> Result<()> {
+        match written {
+            Err(error) if !matches!(error, Error::Closed) => {
+                self.shared.poison(error.clone());
+                Err(error)
+            }
+            written => written,
+        }
+    }
+
+    /// Goes on from another place, forwards or backwards, and confirms everything before it, durably.
+    ///
+    /// # Errors
+    /// `CursorBelowStart` for records that were removed, `CursorBeyondEnd`, `Corrupt`, `Io`.
+    pub fn seek(&mut self, to: Seek) -> Result<()> {
+        let start = self.reader.start().seqno;
+        let position = match to {
+            Seek::Seqno(seqno) if seqno < start => {
+                let position = Position { seqno, ..Position::default() };
+                return Err(Error::CursorBelowStart {
+                    name: self.name.clone(),
+                    stream: self.stream.kind,
+                    position,
+                    start,
+                });
+            }
+            Seek::Seqno(seqno) if seqno > self.end().seqno.next() => {
+                let position = Position { seqno, ..Position::default() };
+                return Err(Error::CursorBeyondEnd {
+                    name: self.name.clone(),
+                    stream: self.stream.kind,
+                    position,
+                    end: self.end(),
+                });
+            }
+            Seek::Seqno(seqno) => self.reader.entry_end_before(|end, _| end.seqno >= seqno)?,
+            Seek::Lsn(lsn) => self.reader.entry_end_before(|end, _| end.lsn > lsn)?,
+            Seek::Time(time) => self.reader.entry_end_before(|_, written_at| written_at >= time)?,
+        };
+        self.move_to(position)
+    }
+
+    fn move_to(&mut self, position: Position) -> Result<()> {
+        self.held.confirm(position, self.shared.environment.clock.elapsed());
+        let written = self.held.write_both();
+        self.checked(written)?;
+        self.go_on_after(position)
+    }
+}
+
+impl<D: Disk> Drop for Cursor<D> {
+    fn drop(&mut self) {
+        self.stream.tail().remove_reader();
+        if let Err(error) = self.shared.cursors.let_go(&self.name) {
+            self.shared.poison(error);
+        }
+    }
+}

@@ -1,0 +1,372 @@
+//! Reading a stream's groups in order, wherever they lie: the writer's memory, a sealed segment's mapping, the file.
+//!
+//! Only durable groups are read. Every segment is read through a description of the reader's own, under a shared lock,
+//! and after the lock is taken the file's name, identity and incarnation are checked again: a file that was recycled
+//! in between is never taken for the segment it was.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use segments::{
+    FormatError, GROUP_HEADER_BYTES, Geometry, GroupHeader, GroupView, Position, SegmentId, Seqno, StoreId,
+    StreamEpoch, StreamKind,
+};
+
+use super::window::{Bytes, Place, Window};
+use crate::disk::{Access, AlignedBuffer, Disk, DiskFile, read_exact_at, read_exact_direct};
+use crate::error::{Error, IoContext, Result};
+use crate::layout::segment_path;
+use crate::mark::StreamStart;
+use crate::recovery::{Expected, read_footer, read_header};
+use crate::stream::{SegmentEntry, SegmentState, SegmentTable, Stream, TailGroup};
+
+/// What a reader asks about the stream's segments.
+pub(crate) trait SegmentView: Send + Sync {
+    fn with_table<T>(&self, look: impl FnOnce(&SegmentTable) -> T) -> T;
+    /// A recent group that is still in the writer's memory.
+    fn in_memory(&self, place: Place) -> Option<TailGroup>;
+}
+
+impl<F: Send + Sync> SegmentView for Stream<F> {
+    fn with_table<T>(&self, look: impl FnOnce(&SegmentTable) -> T) -> T {
+        look(&self.table())
+    }
+
+    fn in_memory(&self, place: Place) -> Option<TailGroup> {
+        self.tail().get(place.segment, place.offset)
+    }
+}
+
+/// Bytes read at once from a segment that is not sealed.
+const READ_AHEAD_BYTES: u64 = 256 << 10;
+
+/// Times that a segment is opened again because it changed between its name and its lock.
+const OPEN_ATTEMPTS_MAX: u32 = 3;
+
+#[derive(Debug)]
+struct Opened<D: Disk> {
+    segment: SegmentId,
+    file: Arc<D::File>,
+    /// The mapping and the exclusive end of its content, once the segment is sealed.
+    sealed: Option<(Arc<D::Map>, u64)>,
+}
+
+/// A group that was looked at, or why there is none.
+pub(crate) enum Visit<T> {
+    Group(T),
+    NextSegment(Place),
+    End,
+}
+
+/// What lies at a place.
+enum At<D: Disk> {
+    Groups(Arc<Window<D>>),
+    /// The segment ends here; go on there.
+    NextSegment(Place),
+    /// Nothing durable lies here yet.
+    End,
+}
+
+#[derive(Debug)]
+pub(crate) struct StreamReader<D: Disk, V> {
+    disk: D,
+    dir: PathBuf,
+    store: StoreId,
+    pub(crate) kind: StreamKind,
+    epoch: StreamEpoch,
+    geometry: Geometry,
+    view: Arc<V>,
+    opened: Option<Opened<D>>,
+    window: Option<Arc<Window<D>>>,
+}
+
+impl<D: Disk, V: SegmentView> StreamReader<D, V> {
+    pub(crate) fn new(
+        disk: D,
+        dir: PathBuf,
+        store: StoreId,
+        kind: StreamKind,
+        epoch: StreamEpoch,
+        geometry: Geometry,
+        view: Arc<V>,
+    ) -> Self {
+        Self { disk, dir, store, kind, epoch, geometry, view, opened: None, window: None }
+    }
+
+    pub(crate) fn view(&self) -> &V {
+        &self.view
+    }
+
+    pub(crate) fn start(&self) -> StreamStart {
+        self.view.with_table(SegmentTable::start)
+    }
+
+    fn path(&self, segment: SegmentId) -> PathBuf {
+        segment_path(&self.dir, self.kind, segment)
+    }
+
+    fn expected(&self, segment: SegmentId) -> Expected {
+        let (store, stream, epoch, geometry) = (self.store, self.kind, self.epoch, self.geometry);
+        Expected { store, stream, epoch, geometry, segment, path: self.path(segment) }
+    }
+
+    /// The groups that begin at `place`.
+    fn at(&mut self, place: Place) -> Result<At<D>> {
+        if let Some(window) = self.window.as_ref().filter(|window| window.contains(place)) {
+            return Ok(At::Groups(Arc::clone(window)));
+        }
+        let (entry, next_has_content, next_id) = self.view.with_table(|table| {
+            let next = table.get(place.segment.next());
+            let next_has_content = next.is_some_and(|next| next.info.first_seqno != Seqno::NONE);
+            (table.get(place.segment).cloned(), next_has_content, table.next_id())
+        });
+        let Some(entry) = entry else {
+            return match place.segment >= next_id {
+                true => Ok(At::End),
+                false => Err(self.removed(place.segment)),
+            };
+        };
+        if place.offset >= entry.info.used_bytes {
+            // A full segment's last groups may not be durable yet; content behind it says that they are.
+            let ended = entry.info.state == SegmentState::Sealed || next_has_content;
+            let next = Place { segment: place.segment.next(), offset: self.geometry.content_start() };
+            return Ok(if ended { At::NextSegment(next) } else { At::End });
+        }
+        let window = match self.view.in_memory(place) {
+            Some(group) => self.memory_window(place, &entry, &group),
+            None => self.file_window(place, &entry)?,
+        };
+        assert!(window.contains(place));
+        let window = Arc::new(window);
+        self.window = Some(Arc::clone(&window));
+        Ok(At::Groups(window))
+    }
+
+    fn removed(&self, segment: SegmentId) -> Error {
+        let start = self.start().segment;
+        self.expected(segment).damage("segment", 0, format!("segments from {start} on"), "removed")
+    }
+
+    fn memory_window(&self, place: Place, entry: &SegmentEntry, group: &TailGroup) -> Window<D> {
+        let end = place.offset + group.group_bytes as u64;
+        self.window_of(place, entry, end, Bytes::Memory(Arc::clone(&group.buffer)))
+    }
+
+    fn window_of(&self, place: Place, entry: &SegmentEntry, end: u64, bytes: Bytes<D>) -> Window<D> {
+        let (segment, incarnation, geometry) = (place.segment, entry.incarnation, self.geometry);
+        Window { segment, incarnation, geometry, start: place.offset, end, bytes }
+    }
+
+    fn file_window(&mut self, place: Place, entry: &SegmentEntry) -> Result<Window<D>> {
+        self.open(place.segment, entry)?;
+        if entry.info.state == SegmentState::Sealed {
+            self.map(place.segment, entry)?;
+        }
+        let opened = self.opened.as_ref().expect("just opened");
+        let file = Arc::clone(&opened.file);
+        if let Some((map, used_bytes)) = &opened.sealed {
+            let bytes = Bytes::Mapped { map: Arc::clone(map), _file: file };
+            let start = Place { offset: self.geometry.content_start(), ..place };
+            return Ok(self.window_of(start, entry, *used_bytes, bytes));
+        }
+        let (buffer, end) = self.read_groups(&file, place, entry)?;
+        Ok(self.window_of(place, entry, end, Bytes::Memory(Arc::new(buffer))))
+    }
+
+    /// Opens the segment under a shared lock, and makes sure that it is still the file that has the name.
+    fn open(&mut self, segment: SegmentId, entry: &SegmentEntry) -> Result<()> {
+        if self.opened.as_ref().is_some_and(|opened| opened.segment == segment) {
+            return Ok(());
+        }
+        self.opened = None;
+        let path = self.path(segment);
+        for _ in 0..OPEN_ATTEMPTS_MAX {
+            let file = self.disk.open(&path, Access::Read).doing("open", &path)?;
+            if !file.try_lock_shared().doing("lock", &path)? {
+                continue;
+            }
+            let named = self.disk.identity(&path).doing("look for", &path)?;
+            let header = read_header(&file, &self.expected(segment))?;
+            if named == file.identity().doing("look at", &path)? && header.incarnation == entry.incarnation {
+                self.opened = Some(Opened { segment, file: Arc::new(file), sealed: None });
+                return Ok(());
+            }
+        }
+        Err(self.removed(segment))
+    }
+
+    fn map(&mut self, segment: SegmentId, entry: &SegmentEntry) -> Result<()> {
+        let (expected, path) = (self.expected(segment), self.path(segment));
+        let opened = self.opened.as_mut().expect("the caller has opened it");
+        if opened.sealed.is_some() {
+            return Ok(());
+        }
+        let header = read_header(&*opened.file, &expected)?;
+        let Some(footer) = read_footer(&*opened.file, &header, &expected)? else {
+            return Err(expected.damage("footer", self.geometry.content_end(), "a valid footer", "none"));
+        };
+        let used_bytes = entry.info.used_bytes;
+        if footer.used_bytes != used_bytes {
+            return Err(expected.damage(
+                "footer used_bytes",
+                self.geometry.content_end(),
+                used_bytes,
+                footer.used_bytes,
+            ));
+        }
+        let map = self.disk.map(&opened.file).doing("map", &path)?;
+        if ((*map.as_ref()).len() as u64) < used_bytes {
+            return Err(expected.damage("file length", used_bytes, self.geometry.segment_bytes, map.as_ref().len()));
+        }
+        opened.sealed = Some((Arc::new(map), used_bytes));
+        Ok(())
+    }
+
+    /// Reads whole groups from `place` on, one at least.
+    fn read_groups(&self, file: &D::File, place: Place, entry: &SegmentEntry) -> Result<(AlignedBuffer, u64)> {
+        let path = self.path(place.segment);
+        let durable_bytes = entry.info.used_bytes - place.offset;
+        let mut wanted = READ_AHEAD_BYTES.min(durable_bytes);
+        loop {
+            let mut buffer = AlignedBuffer::zeroed(wanted as usize);
+            read_exact_at(file, &mut buffer, place.offset, self.geometry.block_bytes).doing("read", &path)?;
+            let decode = |at: u64| {
+                let bytes = buffer.get(at as usize..).filter(|bytes| bytes.len() >= GROUP_HEADER_BYTES)?;
+                GroupHeader::decode(bytes, &self.geometry, entry.incarnation, place.offset + at).ok()
+            };
+            let mut end = 0;
+            while let Some(header) = decode(end).filter(|header| end + u64::from(header.group_bytes) <= wanted) {
+                end += u64::from(header.group_bytes);
+            }
+            if end > 0 {
+                return Ok((buffer, place.offset + end));
+            }
+            match decode(0) {
+                Some(header) if u64::from(header.group_bytes) > wanted && wanted < durable_bytes => {
+                    wanted = u64::from(header.group_bytes).min(durable_bytes);
+                }
+                // No whole group: the window is given as it is, and verifying it says what is wrong.
+                _ => return Ok((buffer, place.offset + wanted)),
+            }
+        }
+    }
+
+    /// What a fault found at `place` really is: one that the medium does not have (the page cache differed) goes away
+    /// in the window returned; one that a read around the page cache finds too is damage.
+    fn confirm_fault(&mut self, place: Place, fault: FormatError) -> Result<Arc<Window<D>>> {
+        let entry = self.view.with_table(|table| table.get(place.segment).cloned());
+        let entry = entry.ok_or_else(|| self.removed(place.segment))?;
+        let (expected, path) = (self.expected(place.segment), self.path(place.segment));
+        let block_bytes = self.geometry.block_bytes;
+        let file = self.disk.open(&path, Access::ReadDirect { block_bytes }).doing("open", &path)?;
+        let length = (entry.info.used_bytes - place.offset) as usize;
+        let buffer = read_exact_direct(&file, place.offset, length, block_bytes).doing("read", &path)?;
+        let window = self.window_of(place, &entry, entry.info.used_bytes, Bytes::Memory(Arc::new(buffer)));
+        match window.group(place.offset) {
+            Ok(group) => {
+                tracing::warn!(path = %path.display(), offset = place.offset, %fault, "the page cache differs from the medium; the medium is right");
+                let end = group.end_offset();
+                let window = Arc::new(Window { end, ..window });
+                self.window = Some(Arc::clone(&window));
+                Ok(window)
+            }
+            Err(_) => Err(self.corrupt(&expected, &entry, fault)),
+        }
+    }
+
+    fn corrupt(&self, expected: &Expected, entry: &SegmentEntry, fault: FormatError) -> Error {
+        match Error::format(&expected.path, Some(expected.segment), fault) {
+            Error::Corrupt(mut damage) => {
+                let (first, last) = (entry.info.first_seqno, Some(entry.info.last_seqno));
+                damage.records = Some(segments::RecordRange { first, last });
+                Error::Corrupt(damage)
+            }
+            other => other,
+        }
+    }
+
+    /// Where the group begins that holds `seqno`, or the end of the durable content where it is not durable yet.
+    pub(crate) fn place_of(&mut self, seqno: Seqno) -> Result<Place> {
+        let content_start = self.geometry.content_start();
+        let (holding, end) = self.view.with_table(|table| {
+            let end = match table.durable() {
+                durable if durable.is_none() => Place { segment: table.start().segment, offset: content_start },
+                durable => Place { segment: durable.segment, offset: durable.offset },
+            };
+            (table.holding(seqno).map(|entry| entry.info.id), end)
+        });
+        let Some(segment) = holding else { return Ok(end) };
+        let mut place = Place { segment, offset: content_start };
+        loop {
+            let At::Groups(window) = self.at(place)? else { return Ok(place) };
+            let header = match window.group_header(place.offset) {
+                Ok(header) => header,
+                Err(fault) => self.confirm_fault(place, fault)?.group_header(place.offset).expect("just confirmed"),
+            };
+            if header.last_seqno >= seqno {
+                return Ok(place);
+            }
+            place.offset += u64::from(header.group_bytes);
+        }
+    }
+
+    /// Verifies the group at `place` and gives it to `look`, with the window it lies in.
+    pub(crate) fn visit<T>(
+        &mut self,
+        place: Place,
+        look: impl FnOnce(&GroupView<'_>, &Arc<Window<D>>) -> T,
+    ) -> Result<Visit<T>> {
+        let window = match self.at(place)? {
+            At::Groups(window) => window,
+            At::NextSegment(next) => return Ok(Visit::NextSegment(next)),
+            At::End => return Ok(Visit::End),
+        };
+        let fault = match window.group(place.offset) {
+            Ok(group) => return Ok(Visit::Group(look(&group, &window))),
+            Err(fault) => fault,
+        };
+        let window = self.confirm_fault(place, fault)?;
+        let group = window.group(place.offset).expect("confirmed from memory that nobody else writes");
+        Ok(Visit::Group(look(&group, &window)))
+    }
+
+    /// The end of the last entry before the first one that `is_beyond` (given its end and when it was written).
+    pub(crate) fn entry_end_before(
+        &mut self,
+        is_beyond: impl Fn(&Position, segments::UnixMicros) -> bool,
+    ) -> Result<Position> {
+        let start = self.start();
+        let (mut last, first_segment) = self.view.with_table(|table| {
+            let mut last = Position { seqno: Seqno::new(start.seqno.get() - 1), ..Position::default() };
+            for entry in table.entries() {
+                let info = &entry.info;
+                if info.last_entry.seqno != Seqno::NONE {
+                    if is_beyond(&info.last_entry, info.last_written_at) {
+                        return (last, Some(info.id));
+                    }
+                    last = info.last_entry;
+                }
+            }
+            (last, None)
+        });
+        let Some(segment) = first_segment else { return Ok(last) };
+        let mut place = Place { segment, offset: self.geometry.content_start() };
+        loop {
+            let visited = self.visit(place, |group, _| {
+                let ends = group.records().filter(|record| record.meta.last);
+                for meta in ends.map(|record| record.meta) {
+                    let end = Position { seqno: meta.seqno, lsn: meta.lsn, timeline: meta.timeline };
+                    if is_beyond(&end, group.header().written_at) {
+                        return None;
+                    }
+                    last = end;
+                }
+                Some(group.end_offset())
+            })?;
+            match visited {
+                Visit::Group(Some(end_offset)) => place.offset = end_offset,
+                Visit::Group(None) | Visit::NextSegment(_) | Visit::End => return Ok(last),
+            }
+        }
+    }
+}

@@ -1,0 +1,345 @@
+//! A cursor's register: where its consumer stands, durably.
+//!
+//! ```text
+//! | position slot 0 | position slot 1 | state |   each a block of 4096
+//! ```
+//!
+//! The holder writes the slots in turn; the store's writer writes the state block. A torn slot falls back to the other
+//! one, which is older by one confirm. Retention goes by the older of the two, so what a fallback needs is still there.
+
+use std::path::{Path, PathBuf};
+
+use segments::{Lsn, Position, Seqno, StoreId, StreamEpoch, StreamKind, TimelineId, checksum};
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::disk::{Access, AlignedBuffer, Disk, DiskFile, read_exact_at, write_all_at};
+use crate::error::{Error, IoContext, Result};
+
+pub(crate) const BLOCK_BYTES: u32 = 4096;
+const SLOT_MAGIC: [u8; 8] = *b"WSCURSOR";
+const STATE_MAGIC: [u8; 8] = *b"WSCSTATE";
+const FORMAT_MAJOR: u16 = 1;
+
+/// Position slots and the state block have the same shape; each uses its part of it.
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct RawBlock {
+    magic: [u8; 8],
+    format_major: U16,
+    stream: u8,
+    /// 0 active, 1 expired. Zero in position slots.
+    state: u8,
+    /// Over the whole block with these four bytes as zero.
+    checksum: U32,
+    store: [u8; 16],
+    epoch: U64,
+    generation: U64,
+    seqno: U64,
+    lsn: U64,
+    timeline: U32,
+    reserved: [u8; 4],
+}
+
+const CHECKSUM_AT: usize = 12;
+const _: () = assert!(size_of::<RawBlock>() == 72);
+const _: () = assert!(std::mem::offset_of!(RawBlock, checksum) == CHECKSUM_AT);
+
+/// Whether a cursor may be used.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CursorState {
+    /// It may.
+    Active,
+    /// Its records were given up to free space.
+    Expired,
+    /// No slot of its register is valid; it holds everything.
+    Damaged,
+}
+
+impl CursorState {
+    /// The name in output.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Active => "active",
+            Self::Expired => "expired",
+            Self::Damaged => "damaged",
+        }
+    }
+}
+
+/// Whose positions a register holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Owner {
+    pub(crate) store: StoreId,
+    pub(crate) stream: StreamKind,
+    pub(crate) epoch: StreamEpoch,
+}
+
+/// One valid position slot.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Slot {
+    pub(crate) owner: Owner,
+    pub(crate) generation: u64,
+    pub(crate) position: Position,
+}
+
+/// What a register says.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Content {
+    pub(crate) slots: [Option<Slot>; 2],
+    pub(crate) state: CursorState,
+}
+
+impl Content {
+    pub(crate) fn newest(&self) -> Option<&Slot> {
+        self.slots.iter().flatten().max_by_key(|slot| slot.generation)
+    }
+
+    /// What retention goes by.
+    pub(crate) fn oldest(&self) -> Option<&Slot> {
+        self.slots.iter().flatten().min_by_key(|slot| slot.position.seqno)
+    }
+}
+
+fn encode(raw: &RawBlock) -> AlignedBuffer {
+    let mut block = AlignedBuffer::zeroed(BLOCK_BYTES as usize);
+    block[..size_of::<RawBlock>()].copy_from_slice(raw.as_bytes());
+    let sum = checksum(&block);
+    block[CHECKSUM_AT..CHECKSUM_AT + 4].copy_from_slice(&sum.to_le_bytes());
+    block
+}
+
+fn encode_slot(slot: &Slot) -> AlignedBuffer {
+    encode(&RawBlock {
+        magic: SLOT_MAGIC,
+        format_major: U16::new(FORMAT_MAJOR),
+        stream: slot.owner.stream.number(),
+        state: 0,
+        checksum: U32::ZERO,
+        store: slot.owner.store.get(),
+        epoch: U64::new(slot.owner.epoch.get()),
+        generation: U64::new(slot.generation),
+        seqno: U64::new(slot.position.seqno.get()),
+        lsn: U64::new(slot.position.lsn.get()),
+        timeline: U32::new(slot.position.timeline.get()),
+        reserved: [0; 4],
+    })
+}
+
+fn encode_state(owner: &Owner, is_expired: bool) -> AlignedBuffer {
+    encode(&RawBlock {
+        magic: STATE_MAGIC,
+        format_major: U16::new(FORMAT_MAJOR),
+        stream: owner.stream.number(),
+        state: u8::from(is_expired),
+        checksum: U32::ZERO,
+        store: owner.store.get(),
+        epoch: U64::new(owner.epoch.get()),
+        generation: U64::ZERO,
+        seqno: U64::ZERO,
+        lsn: U64::ZERO,
+        timeline: U32::ZERO,
+        reserved: [0; 4],
+    })
+}
+
+/// The checked block, or `None` where it is not valid.
+fn checked<'a>(block: &'a [u8], magic: &[u8; 8], path: &Path) -> Result<Option<&'a RawBlock>> {
+    let (raw, _) = RawBlock::ref_from_prefix(block).expect("the caller reads whole blocks");
+    let mut unsummed = block.to_vec();
+    unsummed[CHECKSUM_AT..CHECKSUM_AT + 4].fill(0);
+    if raw.magic != *magic || checksum(&unsummed) != raw.checksum.get() {
+        return Ok(None);
+    }
+    if raw.format_major.get() != FORMAT_MAJOR {
+        return Err(Error::UnsupportedVersion {
+            path: path.to_owned(),
+            what: "cursor register".to_owned(),
+            supported: FORMAT_MAJOR.to_string(),
+            found: raw.format_major.to_string(),
+        });
+    }
+    Ok(Some(raw))
+}
+
+fn decode_slot(block: &[u8], path: &Path) -> Result<Option<Slot>> {
+    let Some(raw) = checked(block, &SLOT_MAGIC, path)? else { return Ok(None) };
+    let Some(stream) = StreamKind::from_number(raw.stream) else { return Ok(None) };
+    let owner = Owner { store: StoreId::new(raw.store), stream, epoch: StreamEpoch::new(raw.epoch.get()) };
+    let position = Position {
+        seqno: Seqno::new(raw.seqno.get()),
+        lsn: Lsn::new(raw.lsn.get()),
+        timeline: TimelineId::new(raw.timeline.get()),
+    };
+    Ok(Some(Slot { owner, generation: raw.generation.get(), position }))
+}
+
+/// An open register.
+#[derive(Debug)]
+pub(crate) struct Register<D: Disk> {
+    file: D::File,
+    path: PathBuf,
+    owner: Owner,
+    slots: [Option<Slot>; 2],
+}
+
+impl<D: Disk> Register<D> {
+    /// Makes a register whose slots both say `position`, under a name of its own; the caller renames it.
+    pub(crate) fn create(disk: &D, path: &Path, owner: Owner, position: Position) -> Result<Self> {
+        let file = disk.create(path, BLOCK_BYTES).doing("create", path)?;
+        file.allocate(3 * u64::from(BLOCK_BYTES)).doing("allocate", path)?;
+        write_all_at(&file, &encode_state(&owner, false), 2 * u64::from(BLOCK_BYTES), BLOCK_BYTES)
+            .doing("write", path)?;
+        let mut register = Self { file, path: path.to_owned(), owner, slots: [None; 2] };
+        register.write(position)?;
+        register.write(position)?;
+        register.file.sync_all().doing("sync", path)?;
+        Ok(register)
+    }
+
+    /// Opens a register and takes its holder's lock; `None` where another holder has it.
+    pub(crate) fn open(disk: &D, path: &Path) -> Result<Option<(Self, Content)>> {
+        let file = disk.open(path, Access::Write { block_bytes: BLOCK_BYTES }).doing("open", path)?;
+        if !file.try_lock_exclusive().doing("lock", path)? {
+            return Ok(None);
+        }
+        // What a killed holder wrote last may not be durable; what is acted upon must be.
+        file.sync_all().doing("sync", path)?;
+        let content = read(&file, path)?;
+        let Some(newest) = content.newest() else {
+            let name = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
+            return Err(Error::CursorDamaged { name, path: path.to_owned() });
+        };
+        let owner = newest.owner;
+        let slots = content.slots;
+        Ok(Some((Self { file, path: path.to_owned(), owner, slots }, content)))
+    }
+
+    pub(crate) fn renamed(self, path: &Path) -> Self {
+        Self { path: path.to_owned(), ..self }
+    }
+
+    pub(crate) fn lock(&self) -> Result<bool> {
+        self.file.try_lock_exclusive().doing("lock", &self.path)
+    }
+
+    pub(crate) fn owner(&self) -> Owner {
+        self.owner
+    }
+
+    /// True when both slots say `position`.
+    pub(crate) fn says(&self, position: Position) -> bool {
+        self.slots.iter().all(|slot| slot.is_some_and(|slot| slot.position == position))
+    }
+
+    /// True when the newest slot says `position`.
+    pub(crate) fn newest_says(&self, position: Position) -> bool {
+        let newest = self.slots.iter().flatten().max_by_key(|slot| slot.generation);
+        newest.is_some_and(|slot| slot.position == position)
+    }
+
+    /// Writes and syncs the older slot.
+    pub(crate) fn write(&mut self, position: Position) -> Result<()> {
+        let newest = self.slots.iter().flatten().map(|slot| slot.generation).max().unwrap_or(0);
+        let generation = newest + 1;
+        let index = (generation % 2) as usize;
+        let slot = Slot { owner: self.owner, generation, position };
+        let offset = index as u64 * u64::from(BLOCK_BYTES);
+        write_all_at(&self.file, &encode_slot(&slot), offset, BLOCK_BYTES).doing("write", &self.path)?;
+        self.file.sync_data().doing("sync", &self.path)?;
+        self.slots[index] = Some(slot);
+        Ok(())
+    }
+}
+
+/// Reads a register without its lock.
+pub(crate) fn peek<D: Disk>(disk: &D, path: &Path) -> Result<Content> {
+    let file = disk.open(path, Access::Read).doing("open", path)?;
+    read(&file, path)
+}
+
+fn read(file: &impl DiskFile, path: &Path) -> Result<Content> {
+    let block = BLOCK_BYTES as usize;
+    if file.length().doing("measure", path)? < 3 * u64::from(BLOCK_BYTES) {
+        return Ok(Content { slots: [None; 2], state: CursorState::Damaged });
+    }
+    let mut blocks = AlignedBuffer::zeroed(3 * block);
+    read_exact_at(file, &mut blocks, 0, BLOCK_BYTES).doing("read", path)?;
+    let slots = [decode_slot(&blocks[..block], path)?, decode_slot(&blocks[block..2 * block], path)?];
+    let state = match (checked(&blocks[2 * block..], &STATE_MAGIC, path)?, slots) {
+        (_, [None, None]) => CursorState::Damaged,
+        (Some(raw), _) if raw.state == 1 => CursorState::Expired,
+        // A damaged state block expires nobody.
+        _ => CursorState::Active,
+    };
+    Ok(Content { slots, state })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::{Fault, Loss, OperationKind, SimDisk};
+
+    fn owner() -> Owner {
+        Owner { store: StoreId::new([4; 16]), stream: StreamKind::Txn, epoch: StreamEpoch::new(11) }
+    }
+
+    fn at(seqno: u64) -> Position {
+        Position { seqno: Seqno::new(seqno), lsn: Lsn::new(seqno * 16), timeline: TimelineId::new(1) }
+    }
+
+    fn created(path: &Path) -> SimDisk {
+        let disk = SimDisk::new();
+        Register::create(&disk, path, owner(), at(1)).expect("made");
+        disk.sync_dir(Path::new("/")).expect("synced");
+        disk
+    }
+
+    #[test]
+    fn positions_are_durable_once_written() {
+        let path = Path::new("/c");
+        let disk = created(path);
+        let (mut register, content) = Register::open(&disk, path).expect("readable").expect("free");
+        assert_eq!(content.newest().map(|slot| slot.position), Some(at(1)));
+        register.write(at(5)).expect("written");
+        assert!(register.newest_says(at(5)) && !register.says(at(5)));
+        let content = peek(&disk.crash(Loss::Unsynced), path).expect("readable");
+        assert_eq!(content.newest().map(|slot| slot.position), Some(at(5)));
+        assert_eq!(content.oldest().map(|slot| slot.position), Some(at(1)), "the other slot still holds");
+    }
+
+    #[test]
+    fn a_crash_in_a_write_leaves_the_position_before() {
+        let path = Path::new("/c");
+        for operation in 1..=2 {
+            let disk = created(path);
+            let (mut register, _) = Register::open(&disk, path).expect("readable").expect("free");
+            disk.fail(OperationKind::Change, operation, Fault::Stop);
+            register.write(at(9)).expect_err("stopped");
+            let content = peek(&disk.crash(Loss::Unsynced), path).expect("readable");
+            assert_eq!(content.newest().map(|slot| slot.position), Some(at(1)));
+        }
+    }
+
+    #[test]
+    fn one_damaged_slot_falls_back_and_two_are_named() {
+        let path = Path::new("/c");
+        let disk = created(path);
+        disk.overwrite(path, 40, &[0xFF]).expect("there");
+        assert_eq!(peek(&disk, path).expect("readable").newest().map(|slot| slot.position), Some(at(1)));
+        disk.overwrite(path, 4096 + 40, &[0xFF]).expect("there");
+        assert_eq!(peek(&disk, path).expect("readable").state, CursorState::Damaged);
+        assert!(matches!(Register::open(&disk, path), Err(Error::CursorDamaged { .. })));
+    }
+
+    #[test]
+    fn a_second_holder_is_refused() {
+        let path = Path::new("/c");
+        let disk = created(path);
+        let first = Register::open(&disk, path).expect("readable").expect("free");
+        assert!(Register::open(&disk, path).expect("readable").is_none());
+        drop(first);
+        assert!(Register::open(&disk, path).expect("readable").is_some());
+    }
+}

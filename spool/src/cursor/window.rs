@@ -1,0 +1,82 @@
+//! Bytes of a segment that a reader holds: a mapping, a group in memory, or a piece that was read.
+
+use std::sync::Arc;
+
+use segments::{FormatError, Geometry, GroupHeader, GroupView, Incarnation, RecordMeta, RecordRef, SegmentId};
+
+use crate::disk::{AlignedBuffer, Disk};
+
+/// Where the next group of a stream begins.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Place {
+    pub(crate) segment: SegmentId,
+    pub(crate) offset: u64,
+}
+
+#[derive(Debug)]
+pub(super) enum Bytes<D: Disk> {
+    /// A sealed segment. The file is kept for its shared lock.
+    Mapped { map: Arc<D::Map>, _file: Arc<D::File> },
+    /// From the writer's memory, or read from the file.
+    Memory(Arc<AlignedBuffer>),
+}
+
+/// Whole groups from `start` to `end` of one segment.
+#[derive(Debug)]
+pub(crate) struct Window<D: Disk> {
+    pub(super) segment: SegmentId,
+    pub(super) incarnation: Incarnation,
+    pub(super) geometry: Geometry,
+    pub(super) start: u64,
+    pub(super) end: u64,
+    pub(super) bytes: Bytes<D>,
+}
+
+impl<D: Disk> Window<D> {
+    pub(super) fn contains(&self, place: Place) -> bool {
+        self.segment == place.segment && self.start <= place.offset && place.offset < self.end
+    }
+
+    fn from(&self, offset: u64) -> &[u8] {
+        assert!(self.start <= offset && offset <= self.end);
+        let (from, to) = (offset as usize, self.end as usize);
+        match &self.bytes {
+            Bytes::Mapped { map, .. } => &(**map).as_ref()[from..to],
+            Bytes::Memory(buffer) => &buffer[from - self.start as usize..to - self.start as usize],
+        }
+    }
+
+    /// The verified group at `offset`.
+    pub(super) fn group(&self, offset: u64) -> Result<GroupView<'_>, FormatError> {
+        GroupView::verify(self.from(offset), &self.geometry, self.incarnation, offset)
+    }
+
+    /// The checked header of the group at `offset`; its records are not looked at.
+    pub(super) fn group_header(&self, offset: u64) -> Result<GroupHeader, FormatError> {
+        GroupHeader::decode(self.from(offset), &self.geometry, self.incarnation, offset)
+    }
+
+    /// A record that was verified before.
+    pub(super) fn record(&self, span: &RecordSpan) -> RecordRef<'_> {
+        let body = &self.from(span.offset)[segments::RECORD_HEADER_BYTES..][..span.body_bytes];
+        RecordRef { meta: span.meta, body, offset: span.offset, header_checksum: span.header_checksum }
+    }
+}
+
+/// Where a verified record lies.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RecordSpan {
+    /// Index of its window in the batch.
+    pub(super) window: usize,
+    pub(super) offset: u64,
+    pub(super) body_bytes: usize,
+    pub(super) meta: RecordMeta,
+    pub(super) header_checksum: u32,
+}
+
+impl RecordSpan {
+    pub(super) fn of(record: &RecordRef<'_>, window: usize) -> Self {
+        let RecordRef { meta, body, offset, header_checksum } = *record;
+        Self { window, offset, body_bytes: body.len(), meta, header_checksum }
+    }
+}

@@ -1,0 +1,156 @@
+//! Time and randomness, given to the store from outside so that a simulation can replay them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use segments::UnixMicros;
+
+/// Two clocks: one that names moments, one that measures.
+pub trait Clock: Send + Sync {
+    /// Wall-clock time. It may jump; the store never lets a stream's time go back.
+    fn now(&self) -> UnixMicros;
+    /// Time since some beginning; never goes back.
+    fn elapsed(&self) -> Duration;
+}
+
+/// Where incarnations and identities come from.
+pub trait Random: Send + Sync {
+    /// Fills `bytes`.
+    fn fill(&self, bytes: &mut [u8]);
+}
+
+/// What the store takes from the world beside its disk.
+#[derive(Clone)]
+pub struct Environment {
+    /// Time.
+    pub clock: Arc<dyn Clock>,
+    /// Randomness.
+    pub random: Arc<dyn Random>,
+}
+
+impl std::fmt::Debug for Environment {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Environment")
+    }
+}
+
+impl Environment {
+    /// The machine's clocks and the kernel's randomness.
+    #[must_use]
+    pub fn system() -> Self {
+        Self { clock: Arc::new(SystemClock { start: Instant::now() }), random: Arc::new(SystemRandom) }
+    }
+
+    /// A clock that stands still until it is moved, and numbers that follow from `seed`.
+    #[must_use]
+    pub fn simulated(seed: u64) -> (Self, Arc<SimClock>) {
+        let clock = Arc::new(SimClock::default());
+        let random = Arc::new(SimRandom { state: AtomicU64::new(seed) });
+        (Self { clock: clock.clone(), random }, clock)
+    }
+
+    /// A random number that is not zero.
+    pub(crate) fn random_u64(&self) -> u64 {
+        let mut bytes = [0; 8];
+        loop {
+            self.random.fill(&mut bytes);
+            let number = u64::from_le_bytes(bytes);
+            if number != 0 {
+                return number;
+            }
+        }
+    }
+
+    /// Sixteen random bytes.
+    pub(crate) fn random_id(&self) -> [u8; 16] {
+        let mut bytes = [0; 16];
+        self.random.fill(&mut bytes);
+        bytes
+    }
+}
+
+struct SystemClock {
+    start: Instant,
+}
+
+impl Clock for SystemClock {
+    fn now(&self) -> UnixMicros {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        UnixMicros::new(u64::try_from(since.as_micros()).unwrap_or(u64::MAX))
+    }
+
+    fn elapsed(&self) -> Duration {
+        self.start.elapsed()
+    }
+}
+
+struct SystemRandom;
+
+impl Random for SystemRandom {
+    fn fill(&self, bytes: &mut [u8]) {
+        getrandom::fill(bytes).expect("the kernel has randomness once it has booted");
+    }
+}
+
+/// A clock for simulations: it moves when it is told to.
+#[derive(Debug, Default)]
+pub struct SimClock {
+    micros: AtomicU64,
+}
+
+/// 2023-11-14, so that simulated times look like times.
+const SIM_START_MICROS: u64 = 1_700_000_000_000_000;
+
+impl SimClock {
+    /// Moves both clocks on.
+    pub fn advance(&self, by: Duration) {
+        let micros = u64::try_from(by.as_micros()).expect("simulations last less than ages");
+        self.micros.fetch_add(micros, Ordering::SeqCst);
+    }
+}
+
+impl Clock for SimClock {
+    fn now(&self) -> UnixMicros {
+        UnixMicros::new(SIM_START_MICROS + self.micros.load(Ordering::SeqCst))
+    }
+
+    fn elapsed(&self) -> Duration {
+        Duration::from_micros(self.micros.load(Ordering::SeqCst))
+    }
+}
+
+struct SimRandom {
+    state: AtomicU64,
+}
+
+impl Random for SimRandom {
+    fn fill(&self, bytes: &mut [u8]) {
+        for chunk in bytes.chunks_mut(8) {
+            // SplitMix64 (Steele, Lea, Flood 2014): a counter with a mixing step, so any seed will do.
+            let mut mixed =
+                self.state.fetch_add(0x9E37_79B9_7F4A_7C15, Ordering::SeqCst).wrapping_add(0x9E37_79B9_7F4A_7C15);
+            mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+            mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+            chunk.copy_from_slice(&(mixed ^ (mixed >> 31)).to_le_bytes()[..chunk.len()]);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn simulated_time_and_numbers_repeat() {
+        let (one, clock) = Environment::simulated(7);
+        let (other, _) = Environment::simulated(7);
+        assert_eq!(one.random_u64(), other.random_u64());
+        assert_ne!(one.random_u64(), one.random_u64());
+        let before = one.clock.now();
+        assert_eq!(one.clock.now(), before);
+        clock.advance(Duration::from_millis(3));
+        assert_eq!(one.clock.now().get() - before.get(), 3000);
+        assert_eq!(one.clock.elapsed(), Duration::from_millis(3));
+    }
+}

@@ -1,0 +1,65 @@
+//! Names inside a store's folder.
+//!
+//! ```text
+//! lock                      held by the writer; holds its process id
+//! marks                     identity of the store, start and mark of each stream
+//! txn/ wal/ manifest/ ledger/   segments, named by ordinal
+//! cursors/                  one register per cursor, and `lock`
+//! pool/                     files being prepared and files to be recycled
+//! ```
+
+use std::path::{Path, PathBuf};
+
+use segments::{SegmentId, StreamKind, segment_file_name};
+
+pub(crate) const LOCK_FILE: &str = "lock";
+pub(crate) const MARKS_FILE: &str = "marks";
+pub(crate) const POOL_DIR: &str = "pool";
+pub(crate) const CURSORS_DIR: &str = "cursors";
+pub(crate) const CURSORS_LOCK_FILE: &str = "lock";
+pub(crate) const CURSOR_SUFFIX: &str = ".cursor";
+/// Files in the pool that may become segments.
+pub(crate) const FREE_SUFFIX: &str = ".free";
+/// Files that were not finished; removed when a store is opened.
+pub(crate) const UNFINISHED_SUFFIX: &str = ".unfinished";
+/// Longest name of a cursor, so that it fits any file system with its suffix.
+pub(crate) const CURSOR_NAME_BYTES_MAX: usize = 100;
+
+pub(crate) fn stream_dir(store: &Path, stream: StreamKind) -> PathBuf {
+    store.join(stream.name())
+}
+
+pub(crate) fn segment_path(store: &Path, stream: StreamKind, segment: SegmentId) -> PathBuf {
+    stream_dir(store, stream).join(segment_file_name(segment))
+}
+
+pub(crate) fn cursor_path(store: &Path, name: &str) -> PathBuf {
+    store.join(CURSORS_DIR).join(format!("{name}{CURSOR_SUFFIX}"))
+}
+
+/// True for names that a cursor may have: they are file names and labels.
+pub(crate) fn is_cursor_name(name: &str) -> bool {
+    let good = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    !name.is_empty() && name.len() <= CURSOR_NAME_BYTES_MAX && !name.starts_with('.') && name.bytes().all(good)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cursor_names_are_file_names() {
+        for good in ["apply", "orders-kf", "a.b_c", "X9"] {
+            assert!(is_cursor_name(good), "{good}");
+        }
+        for bad in ["", ".hidden", "a/b", "a b", "ä", &"x".repeat(101)] {
+            assert!(!is_cursor_name(bad), "{bad}");
+        }
+    }
+
+    #[test]
+    fn segments_lie_in_their_stream() {
+        let path = segment_path(Path::new("/s"), StreamKind::Txn, SegmentId::new(26));
+        assert_eq!(path, Path::new("/s/txn/000000000000001a.seg"));
+    }
+}

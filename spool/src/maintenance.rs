@@ -1,0 +1,265 @@
+//! What is done off the hot path: preparing segments, footers, marks, cursors' positions.
+//!
+//! A queue of jobs and one step that does the most urgent of them. A thread drives it in production, the caller
+//! without threads.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+use segments::{Footer, StreamKind};
+
+use crate::disk::{AlignedBuffer, Disk, DiskFile, write_all_at};
+use crate::error::{IoContext, Result};
+use crate::layout::segment_path;
+use crate::pool::Wanted;
+use crate::shared::Shared;
+use crate::stream::{SegmentEntry, SegmentState, lock};
+use crate::writer::{FullSegment, PanicGuard};
+
+#[derive(Debug)]
+struct Jobs<F> {
+    prepare: Vec<StreamKind>,
+    /// Streams whose next group waits for its segment: a failure to prepare it fails the store.
+    urgent: Vec<StreamKind>,
+    seals: VecDeque<(StreamKind, FullSegment<F>)>,
+    /// When a group last became durable, while the mark does not say so yet.
+    unmarked_since: Option<Duration>,
+    /// When the oldest confirmed position that is not durable was confirmed.
+    unconfirmed_since: Option<Duration>,
+    stop: bool,
+}
+
+/// The jobs and where their thread sleeps.
+#[derive(Debug)]
+pub(crate) struct Maintenance<F> {
+    jobs: Mutex<Jobs<F>>,
+    wake: Condvar,
+}
+
+enum Job<F> {
+    Prepare(StreamKind),
+    Seal(StreamKind, FullSegment<F>),
+    Marks,
+    Confirms,
+}
+
+impl<F> Default for Maintenance<F> {
+    fn default() -> Self {
+        let jobs = Jobs {
+            prepare: Vec::new(),
+            urgent: Vec::new(),
+            seals: VecDeque::new(),
+            unmarked_since: None,
+            unconfirmed_since: None,
+            stop: false,
+        };
+        Self { jobs: Mutex::new(jobs), wake: Condvar::new() }
+    }
+}
+
+impl<F> Maintenance<F> {
+    /// The stream will want a segment.
+    pub(crate) fn request_prepare(&self, stream: StreamKind) {
+        let mut jobs = lock(&self.jobs);
+        if !jobs.prepare.contains(&stream) {
+            jobs.prepare.push(stream);
+        }
+        self.wake.notify_one();
+    }
+
+    /// A group of the stream waits for a segment.
+    pub(crate) fn request_prepare_now(&self, stream: StreamKind) {
+        let mut jobs = lock(&self.jobs);
+        if !jobs.urgent.contains(&stream) {
+            jobs.urgent.push(stream);
+        }
+        drop(jobs);
+        self.request_prepare(stream);
+    }
+
+    /// A segment takes no more groups and all of them are durable.
+    pub(crate) fn request_seal(&self, stream: StreamKind, full: FullSegment<F>) {
+        lock(&self.jobs).seals.push_back((stream, full));
+        self.wake.notify_one();
+    }
+
+    /// A group became durable: the mark is due once it stays quiet.
+    pub(crate) fn note_durable(&self, now: Duration) {
+        let first = lock(&self.jobs).unmarked_since.replace(now).is_none();
+        if first {
+            self.wake.notify_one();
+        }
+    }
+
+    /// A cursor was confirmed.
+    pub(crate) fn note_confirmed(&self, now: Duration) {
+        let mut jobs = lock(&self.jobs);
+        if jobs.unconfirmed_since.is_none() {
+            jobs.unconfirmed_since = Some(now);
+            self.wake.notify_one();
+        }
+    }
+
+    pub(crate) fn stop(&self) {
+        lock(&self.jobs).stop = true;
+        self.wake.notify_all();
+    }
+
+    fn next_job(&self, now: Duration, mark_idle: Duration, confirm_delay: Duration) -> Option<Job<F>> {
+        let mut jobs = lock(&self.jobs);
+        if let Some(stream) = jobs.prepare.first().copied() {
+            jobs.prepare.remove(0);
+            return Some(Job::Prepare(stream));
+        }
+        if let Some((stream, full)) = jobs.seals.pop_front() {
+            return Some(Job::Seal(stream, full));
+        }
+        if jobs.unmarked_since.is_some_and(|since| now >= since + mark_idle) {
+            jobs.unmarked_since = None;
+            return Some(Job::Marks);
+        }
+        if jobs.unconfirmed_since.is_some_and(|since| now >= since + confirm_delay) {
+            jobs.unconfirmed_since = None;
+            return Some(Job::Confirms);
+        }
+        None
+    }
+
+    /// Sleeps until there may be a job. False when the loop is to end.
+    fn wait(&self, now: Duration, mark_idle: Duration, confirm_delay: Duration) -> bool {
+        let jobs = lock(&self.jobs);
+        if jobs.stop {
+            return false;
+        }
+        if !jobs.prepare.is_empty() || !jobs.seals.is_empty() {
+            return true;
+        }
+        let mark_due = jobs.unmarked_since.map(|since| since + mark_idle);
+        let confirm_due = jobs.unconfirmed_since.map(|since| since + confirm_delay);
+        let due = mark_due.into_iter().chain(confirm_due).min();
+        match due {
+            Some(due) => {
+                drop(self.wake.wait_timeout(jobs, due.saturating_sub(now)).unwrap_or_else(PoisonError::into_inner))
+            }
+            None => drop(self.wake.wait(jobs).unwrap_or_else(PoisonError::into_inner)),
+        }
+        true
+    }
+
+    fn was_urgent(&self, stream: StreamKind) -> bool {
+        let mut jobs = lock(&self.jobs);
+        let before = jobs.urgent.len();
+        jobs.urgent.retain(|urgent| *urgent != stream);
+        jobs.urgent.len() < before
+    }
+}
+
+/// The maintenance thread.
+pub(crate) fn run<D: Disk>(shared: &Arc<Shared<D>>) {
+    let guard = PanicGuard { shared };
+    let options = &shared.options;
+    loop {
+        while !shared.is_ended() && step(shared) {}
+        let now = shared.environment.clock.elapsed();
+        if !shared.maintenance.wait(now, options.mark_idle, options.confirm_delay) {
+            break;
+        }
+        if shared.is_ended() {
+            break;
+        }
+    }
+    drop(guard);
+}
+
+/// Does the most urgent job that is due. False when there is none. A failure poisons the store.
+pub(crate) fn step<D: Disk>(shared: &Shared<D>) -> bool {
+    let (now, options) = (shared.environment.clock.elapsed(), &shared.options);
+    let Some(job) = shared.maintenance.next_job(now, options.mark_idle, options.confirm_delay) else { return false };
+    let done = match job {
+        Job::Prepare(stream) => prepare(shared, stream),
+        Job::Seal(stream, full) => seal(shared, stream, &full),
+        Job::Marks => write_marks(shared),
+        Job::Confirms => confirm(shared, now),
+    };
+    if let Err(error) = done {
+        shared.poison(error);
+    }
+    true
+}
+
+/// Makes confirmed positions durable; comes back for those whose other slot waits until the cursor is idle.
+fn confirm<D: Disk>(shared: &Shared<D>, now: Duration) -> Result<()> {
+    if shared.cursors.write_confirmed()? {
+        shared.maintenance.note_confirmed(now);
+    }
+    Ok(())
+}
+
+/// One prepared segment waits in each stream that is written to. A failure matters only when a group waits for it:
+/// otherwise the next need asks again.
+fn prepare<D: Disk>(shared: &Shared<D>, kind: StreamKind) -> Result<()> {
+    let stream = shared.stream(kind);
+    if !stream.prepared().is_empty() {
+        shared.maintenance.was_urgent(kind);
+        return Ok(());
+    }
+    let segment = stream.table().next_id();
+    let wanted = Wanted { stream: kind, epoch: stream.epoch, geometry: stream.geometry, segment };
+    let prepared = lock(&shared.pool).prepare(&wanted);
+    let urgent = shared.maintenance.was_urgent(kind);
+    match prepared {
+        Ok(prepared) => {
+            let geometry = &stream.geometry;
+            let (start, size) = (geometry.content_start(), geometry.segment_bytes);
+            stream.table().add(SegmentEntry::empty(segment, prepared.header.incarnation, start, size));
+            stream.prepared().push_back(prepared);
+            shared.hub.signal();
+            Ok(())
+        }
+        Err(error) if urgent => Err(error),
+        Err(error) => {
+            tracing::warn!(stream = %kind, %error, "no segment could be prepared ahead; asked again when it is needed");
+            Ok(())
+        }
+    }
+}
+
+/// Writes the footer of a segment whose groups are all durable, then the mark.
+fn seal<D: Disk>(shared: &Shared<D>, kind: StreamKind, full: &FullSegment<D::File>) -> Result<()> {
+    let geometry = full.header.geometry;
+    let path = segment_path(&shared.dir, kind, full.header.segment);
+    let footer = Footer::new(&full.header, &full.summary, Vec::new());
+    assert!(shared.stream(kind).table().durable().segment >= full.header.segment, "its groups are durable");
+    write_footer(&*full.file, &footer, &geometry).doing("write the footer of", &path)?;
+    shared.stream(kind).table().set_state(full.header.segment, SegmentState::Sealed);
+    write_marks(shared)
+}
+
+/// Writes and syncs a footer into the reserved tail.
+pub(crate) fn write_footer(
+    file: &impl DiskFile,
+    footer: &Footer,
+    geometry: &segments::Geometry,
+) -> std::io::Result<()> {
+    let encoded = footer.encode(geometry);
+    let mut tail = AlignedBuffer::zeroed(encoded.len());
+    tail.copy_from_slice(&encoded);
+    write_all_at(file, &tail, geometry.content_end(), geometry.block_bytes)?;
+    file.sync_all()
+}
+
+/// Brings the mark register up to what is durable now. Everything a mark covers was synced before it is read here.
+pub(crate) fn write_marks<D: Disk>(shared: &Shared<D>) -> Result<()> {
+    let mut register = lock(&shared.marks);
+    let mut changed = false;
+    for stream in &shared.streams {
+        let durable = stream.table().durable();
+        let mark = &mut register.marks_mut().stream_mut(stream.kind).mark;
+        if durable.place() > mark.place() {
+            *mark = durable;
+            changed = true;
+        }
+    }
+    if changed { register.write() } else { Ok(()) }
+}

@@ -1,0 +1,247 @@
+//! The mark register: who the store is, where each stream starts, and below which place nothing is ever cut.
+//!
+//! ```text
+//! | slot 0: one block of 4096 | slot 1: one block of 4096 |
+//! ```
+//!
+//! The two slots are written in turn, each in a block of its own, so a write that is torn spoils one of them and the
+//! other still holds. Of two valid slots the one with the higher generation counts. A mark is written after what it
+//! covers was synced, so an older slot is never wrong, only lower. A *start* is different: before the first file below
+//! a new start is removed, both slots carry it ([`MarkRegister::write_both`]), so falling back to the other slot never
+//! asks for a file that was removed.
+
+mod slot;
+
+use std::path::Path;
+
+use segments::{Geometry, Mark, SegmentId, Seqno, StoreId, StreamEpoch, StreamKind, UnixMicros};
+
+use crate::disk::{Access, AlignedBuffer, Disk, DiskFile, read_exact_at, write_all_at};
+use crate::error::{Damage, Error, IoContext, Result};
+use crate::layout::{MARKS_FILE, UNFINISHED_SUFFIX};
+
+pub(crate) use slot::SLOT_BYTES;
+
+/// First segment of a stream that is kept.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct StreamStart {
+    /// Segments below are removed.
+    pub segment: SegmentId,
+    /// First record of that segment.
+    pub seqno: Seqno,
+}
+
+/// What the register says of one stream.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct StreamMarks {
+    /// Which stream.
+    pub stream: StreamKind,
+    /// The stream's history; a cursor of another one does not fit.
+    pub epoch: StreamEpoch,
+    /// Sizes of its segments.
+    pub geometry: Geometry,
+    /// First segment that is kept.
+    pub start: StreamStart,
+    /// Below this nothing is ever cut.
+    pub mark: Mark,
+}
+
+/// Content of one slot.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Marks {
+    /// Counts the writes of the register.
+    pub generation: u64,
+    /// The store's identity.
+    pub store: StoreId,
+    /// When the store was created.
+    pub created_at: UnixMicros,
+    /// One for each of [`StreamKind::PERMANENT`], in that order.
+    pub streams: [StreamMarks; 4],
+}
+
+impl Marks {
+    /// What the register says of `stream`.
+    ///
+    /// # Panics
+    /// For streams that come and go; they have no marks.
+    #[must_use]
+    pub fn stream(&self, stream: StreamKind) -> &StreamMarks {
+        self.streams.iter().find(|marks| marks.stream == stream).expect("a permanent stream")
+    }
+
+    pub(crate) fn stream_mut(&mut self, stream: StreamKind) -> &mut StreamMarks {
+        self.streams.iter_mut().find(|marks| marks.stream == stream).expect("a permanent stream")
+    }
+}
+
+/// The open register, with what was last written.
+#[derive(Debug)]
+pub(crate) struct MarkRegister<D: Disk> {
+    file: D::File,
+    path: std::path::PathBuf,
+    marks: Marks,
+}
+
+impl<D: Disk> MarkRegister<D> {
+    /// Makes the register of a new store. It appears under its name only when both slots are durable, and with it the
+    /// folder becomes a store.
+    pub(crate) fn create(disk: &D, dir: &Path, marks: Marks) -> Result<Self> {
+        let path = dir.join(MARKS_FILE);
+        let unfinished = dir.join(format!("{MARKS_FILE}{UNFINISHED_SUFFIX}"));
+        match disk.unlink(&unfinished) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            removed => removed.doing("remove", &unfinished)?,
+        }
+        let file = disk.create(&unfinished, SLOT_BYTES).doing("create", &unfinished)?;
+        file.allocate(2 * u64::from(SLOT_BYTES)).doing("allocate", &unfinished)?;
+        let mut register = Self { file, path: unfinished.clone(), marks };
+        register.write_both()?;
+        register.file.sync_all().doing("sync", &unfinished)?;
+        disk.rename(&unfinished, &path).doing("rename", &unfinished)?;
+        disk.sync_dir(dir).doing("sync", dir)?;
+        Ok(Self { path, ..register })
+    }
+
+    /// Opens the register of a store for writing.
+    pub(crate) fn open(disk: &D, dir: &Path) -> Result<Self> {
+        let path = dir.join(MARKS_FILE);
+        let file = disk.open(&path, Access::Write { block_bytes: SLOT_BYTES }).doing("open", &path)?;
+        // What a killed writer wrote last may be in the page cache only; what is read here must be durable.
+        file.sync_all().doing("sync", &path)?;
+        let marks = read(&file, &path)?;
+        Ok(Self { file, path, marks })
+    }
+
+    /// Reads the register without writing anything.
+    pub(crate) fn peek(disk: &D, dir: &Path) -> Result<Marks> {
+        let path = dir.join(MARKS_FILE);
+        let file = disk.open(&path, Access::Read).doing("open", &path)?;
+        read(&file, &path)
+    }
+
+    /// True when the register is written around the page cache.
+    pub(crate) fn is_direct(&self) -> bool {
+        self.file.is_direct()
+    }
+
+    pub(crate) fn marks(&self) -> &Marks {
+        &self.marks
+    }
+
+    pub(crate) fn marks_mut(&mut self) -> &mut Marks {
+        &mut self.marks
+    }
+
+    /// Writes and syncs the next slot in turn.
+    ///
+    /// # Errors
+    /// The caller poisons the store: nothing is known about the slot any more.
+    pub(crate) fn write(&mut self) -> Result<()> {
+        self.marks.generation += 1;
+        let block = slot::encode(&self.marks);
+        assert_eq!(block.len(), SLOT_BYTES as usize);
+        let offset = u64::from(SLOT_BYTES) * (self.marks.generation % 2);
+        write_all_at(&self.file, &block, offset, SLOT_BYTES).doing("write", &self.path)?;
+        self.file.sync_data().doing("sync", &self.path)
+    }
+
+    /// Writes and syncs one slot after the other, so that either alone carries what was changed.
+    pub(crate) fn write_both(&mut self) -> Result<()> {
+        self.write()?;
+        self.write()
+    }
+}
+
+fn read(file: &impl DiskFile, path: &Path) -> Result<Marks> {
+    let length = file.length().doing("measure", path)?;
+    if length < 2 * u64::from(SLOT_BYTES) {
+        return Err(damaged(path, "file length", 2 * u64::from(SLOT_BYTES), length));
+    }
+    let mut blocks = AlignedBuffer::zeroed(2 * SLOT_BYTES as usize);
+    read_exact_at(file, &mut blocks, 0, SLOT_BYTES).doing("read", path)?;
+    let (first, second) = blocks.split_at(SLOT_BYTES as usize);
+    match (slot::decode(first, path), slot::decode(second, path)) {
+        (Ok(one), Ok(other)) => Ok(if one.generation > other.generation { one } else { other }),
+        // A newer format is no damage, whatever the other slot says.
+        (Err(error @ Error::UnsupportedVersion { .. }), _) | (_, Err(error @ Error::UnsupportedVersion { .. })) => {
+            Err(error)
+        }
+        (Ok(marks), Err(_)) | (Err(_), Ok(marks)) => Ok(marks),
+        (Err(error), Err(_)) => Err(error),
+    }
+}
+
+fn damaged(path: &Path, what: &str, expected: impl std::fmt::Display, found: impl std::fmt::Display) -> Error {
+    Error::Corrupt(Box::new(Damage {
+        path: path.to_owned(),
+        segment: None,
+        what: what.to_owned(),
+        offset: 0,
+        expected: expected.to_string(),
+        found: found.to_string(),
+        records: None,
+    }))
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use segments::{Lsn, Position, TimelineId};
+
+    use super::*;
+    use crate::disk::{Fault, Loss, OperationKind, SimDisk};
+
+    pub(crate) fn sample() -> Marks {
+        let stream = |stream: StreamKind| StreamMarks {
+            stream,
+            epoch: StreamEpoch::new(0xE0 + u64::from(stream.number())),
+            geometry: if stream.is_state() { Geometry::state() } else { Geometry::tiny() },
+            start: StreamStart { segment: SegmentId::new(3), seqno: Seqno::new(17) },
+            mark: Mark {
+                segment: SegmentId::new(4),
+                offset: 8192,
+                position: Position { seqno: Seqno::new(40), lsn: Lsn::new(0x500), timeline: TimelineId::new(2) },
+            },
+        };
+        Marks {
+            generation: 6,
+            store: StoreId::new([9; 16]),
+            created_at: UnixMicros::new(123),
+            streams: StreamKind::PERMANENT.map(stream),
+        }
+    }
+
+    fn created() -> SimDisk {
+        let disk = SimDisk::new();
+        disk.create_dir(Path::new("/s")).expect("made");
+        MarkRegister::create(&disk, Path::new("/s"), sample()).expect("made");
+        disk.sync_dir(Path::new("/s")).expect("synced");
+        disk.sync_dir(Path::new("/")).expect("synced");
+        disk
+    }
+
+    #[test]
+    fn marks_come_back_after_a_crash() {
+        let disk = created().crash(Loss::Unsynced);
+        let marks = MarkRegister::peek(&disk, Path::new("/s")).expect("readable");
+        assert_eq!(marks, Marks { generation: 8, ..sample() });
+    }
+
+    #[test]
+    fn a_torn_slot_falls_back_to_the_other() {
+        let dir = Path::new("/s");
+        for stopped_operation in 1..=2 {
+            let disk = created();
+            let mut register = MarkRegister::open(&disk, dir).expect("opened");
+            register.marks_mut().stream_mut(StreamKind::Txn).mark.offset = 9999;
+            disk.fail(OperationKind::Change, stopped_operation, Fault::Stop);
+            register.write().expect_err("the machine stopped");
+            let disk = disk.crash(Loss::Unsynced);
+            assert_eq!(MarkRegister::peek(&disk, dir).expect("readable").stream(StreamKind::Txn).mark.offset, 8192);
+        }
+        let disk = created();
+        disk.overwrite(&dir.join(MARKS_FILE), 100, &[0xFF; 8]).expect("there");
+        assert_eq!(MarkRegister::peek(&disk, dir).expect("one slot is enough").generation, 7);
+        disk.overwrite(&dir.join(MARKS_FILE), 4196, &[0xFF; 8]).expect("there");
+        assert!(MarkRegister::peek(&disk, dir).expect_err("both are damaged").is_corruption());
+    }
+}

@@ -1,0 +1,117 @@
+//! What a store is opened with: sizes that belong to the format, and tuning.
+
+use std::time::Duration;
+
+use segments::{Geometry, StreamKind};
+
+use crate::disk::Backend;
+use crate::error::{Error, Result};
+
+/// How a store is created and opened. The two geometries define the format: a store keeps those it was created with,
+/// and opening it with others is refused. Everything else is tuning.
+#[derive(Clone, Debug)]
+pub struct StoreOptions {
+    /// Sizes of `txn` and `wal` segments.
+    pub geometry: Geometry,
+    /// Sizes of `manifest` and `ledger` segments.
+    pub state_geometry: Geometry,
+    /// Who does the writing.
+    pub backend: Backend,
+    /// Bytes per stream that may wait to become durable before appends wait. One record is always taken.
+    pub append_buffer_bytes_max: usize,
+    /// Bytes of recent groups per stream kept in memory for readers that follow closely.
+    pub tail_memory_bytes_max: usize,
+    /// A group is closed at this size, so that the next one fills while it is written. Past about 256 KiB a larger
+    /// group only adds latency.
+    pub group_bytes_max: usize,
+    /// Bytes per stream in flight at once. More than about 2 MiB only adds latency.
+    pub in_flight_bytes_max: usize,
+    /// Operations in flight at once.
+    pub queue_depth: u32,
+    /// Free files kept for the next segments.
+    pub recycled_segments_max: usize,
+    /// Quiet time after which the mark is written.
+    pub mark_idle: Duration,
+    /// Longest time that a confirmed position waits for its sync.
+    pub confirm_delay: Duration,
+    /// How long opening waits for the last writes of a killed writer to end.
+    pub writer_lock_wait: Duration,
+    /// Retention: bytes per stream that stay whatever the cursors say.
+    pub keep_bytes_min: u64,
+    /// Retention: age up to which segments stay whatever the cursors say.
+    pub keep_age_min: Duration,
+    /// Segments removed in one pass and stream.
+    pub removals_per_pass_max: usize,
+}
+
+impl Default for StoreOptions {
+    fn default() -> Self {
+        Self {
+            geometry: Geometry::production(),
+            state_geometry: Geometry::state(),
+            backend: Backend::Auto,
+            append_buffer_bytes_max: 8 << 20,
+            tail_memory_bytes_max: 4 << 20,
+            group_bytes_max: 256 << 10,
+            in_flight_bytes_max: 2 << 20,
+            queue_depth: 32,
+            recycled_segments_max: 2,
+            mark_idle: Duration::from_millis(20),
+            confirm_delay: Duration::from_millis(100),
+            writer_lock_wait: Duration::from_secs(30),
+            keep_bytes_min: 0,
+            keep_age_min: Duration::ZERO,
+            removals_per_pass_max: 64,
+        }
+    }
+}
+
+impl StoreOptions {
+    /// Tiny segments, so that rotation and retention happen within a few records.
+    #[must_use]
+    pub fn tiny() -> Self {
+        Self {
+            geometry: Geometry::tiny(),
+            state_geometry: Geometry::tiny(),
+            append_buffer_bytes_max: 64 << 10,
+            tail_memory_bytes_max: 8 << 10,
+            group_bytes_max: 4 << 10,
+            in_flight_bytes_max: 16 << 10,
+            ..Self::default()
+        }
+    }
+
+    /// The sizes of `stream`.
+    #[must_use]
+    pub fn geometry_of(&self, stream: StreamKind) -> Geometry {
+        if stream.is_state() { self.state_geometry } else { self.geometry }
+    }
+
+    pub(crate) fn check(&self) -> Result<()> {
+        for geometry in [self.geometry, self.state_geometry] {
+            geometry.check().map_err(|error| Error::Invalid(error.to_string()))?;
+        }
+        let limit = |what: &'static str, good: bool, limit: &str, found: u64| match good {
+            true => Ok(()),
+            false => Err(Error::LimitExceeded { what, limit: limit.to_owned(), found: found.to_string() }),
+        };
+        limit("group_bytes_max", self.group_bytes_max >= 512, "at least 512", self.group_bytes_max as u64)?;
+        limit("in_flight_bytes_max", self.in_flight_bytes_max > 0, "above 0", 0)?;
+        limit("append_buffer_bytes_max", self.append_buffer_bytes_max > 0, "above 0", 0)?;
+        let depth = self.queue_depth;
+        limit("queue_depth", (8..=1024).contains(&depth), "from 8 to 1024", u64::from(depth))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn defaults_are_usable_and_nonsense_is_named() {
+        StoreOptions::default().check().expect("usable");
+        StoreOptions::tiny().check().expect("usable");
+        let bad = StoreOptions { queue_depth: 1, ..StoreOptions::default() };
+        assert!(bad.check().expect_err("too shallow").to_string().contains("queue_depth"));
+    }
+}

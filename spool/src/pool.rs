@@ -1,0 +1,307 @@
+//! Files before they are segments: made and written out off the hot path, or recycled.
+//!
+//! A prepared file already lies in its stream under its final name with a synced header, so beginning to write to it
+//! costs no sync but the first group's own. The order, each step durable before the next:
+//! 1. the file's blocks are written out with zeros in `pool/` (a recycled file has them already), and synced;
+//! 2. the new header (new incarnation) is written and synced, under an exclusive `flock`, so no reader of the file's
+//!    former life has it open;
+//! 3. the file is moved to its stream, and both folders are synced;
+//! 4. the lock is dropped, the writer's own lock is taken.
+//!
+//! A crash between leaves an unfinished file (removed when the store is opened), a free file, or a prepared segment.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use segments::{Geometry, Incarnation, SegmentHeader, SegmentId, StoreId, StreamEpoch, StreamKind};
+
+use crate::disk::{Access, AlignedBuffer, Disk, DiskFile, write_all_at};
+use crate::environment::Environment;
+use crate::error::{Error, IoContext, Result};
+use crate::layout::{FREE_SUFFIX, POOL_DIR, UNFINISHED_SUFFIX, segment_path, stream_dir};
+
+/// A segment that waits for its first group.
+#[derive(Debug)]
+pub(crate) struct Prepared<F> {
+    pub(crate) file: Arc<F>,
+    pub(crate) header: SegmentHeader,
+}
+
+/// What a prepared file is for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wanted {
+    pub(crate) stream: StreamKind,
+    pub(crate) epoch: StreamEpoch,
+    pub(crate) geometry: Geometry,
+    pub(crate) segment: SegmentId,
+}
+
+/// The free files of a store and where they lie.
+#[derive(Debug)]
+pub(crate) struct Pool<D: Disk> {
+    disk: D,
+    store_dir: PathBuf,
+    dir: PathBuf,
+    store: StoreId,
+    environment: Environment,
+    free: Vec<PathBuf>,
+    free_max: usize,
+    last_number: u64,
+}
+
+/// Zeros are written out in pieces of this size.
+const ZEROS_BYTES: usize = 1 << 20;
+
+impl<D: Disk> Pool<D> {
+    /// Looks what free files there are, and removes what an interrupted preparation left.
+    pub(crate) fn open(
+        disk: D,
+        store_dir: &Path,
+        store: StoreId,
+        environment: Environment,
+        free_max: usize,
+    ) -> Result<Self> {
+        let dir = store_dir.join(POOL_DIR);
+        let names = disk.list(&dir).doing("list", &dir)?;
+        let (mut free, mut removed) = (Vec::new(), false);
+        for name in &names {
+            let path = dir.join(name);
+            if name.ends_with(UNFINISHED_SUFFIX) || (name.ends_with(FREE_SUFFIX) && free.len() >= free_max) {
+                disk.unlink(&path).doing("remove", &path)?;
+                removed = true;
+            } else if name.ends_with(FREE_SUFFIX) {
+                free.push(path);
+            }
+        }
+        if removed {
+            disk.sync_dir(&dir).doing("sync", &dir)?;
+        }
+        let numbers = names.iter().filter_map(|name| u64::from_str_radix(name.split('.').next()?, 16).ok());
+        let last_number = numbers.max().unwrap_or(0);
+        let store_dir = store_dir.to_owned();
+        Ok(Self { disk, store_dir, dir, store, environment, free, free_max, last_number })
+    }
+
+    /// True when one more free file is wanted.
+    pub(crate) fn has_room(&self) -> bool {
+        self.free.len() < self.free_max
+    }
+
+    pub(crate) fn free_count(&self) -> usize {
+        self.free.len()
+    }
+
+    fn new_path(&mut self, suffix: &str) -> PathBuf {
+        self.last_number += 1;
+        self.dir.join(format!("{:016x}{suffix}", self.last_number))
+    }
+
+    /// Moves a segment that nobody reads out of its stream, durably, and keeps it as a free file. The caller holds
+    /// its exclusive lock.
+    pub(crate) fn take_in(&mut self, stream: StreamKind, segment: SegmentId) -> Result<()> {
+        let (from, to) = (segment_path(&self.store_dir, stream, segment), self.new_path(FREE_SUFFIX));
+        self.disk.rename(&from, &to).doing("rename", &from)?;
+        // The new name first: a crash between may show the file twice or once, never not at all.
+        self.disk.sync_dir(&self.dir).doing("sync", &self.dir)?;
+        let stream_dir = stream_dir(&self.store_dir, stream);
+        self.disk.sync_dir(&stream_dir).doing("sync", &stream_dir)?;
+        self.free.push(to);
+        Ok(())
+    }
+
+    /// Makes a segment ready for its first group.
+    ///
+    /// # Errors
+    /// What the disk says. The unfinished file is removed as far as possible; asking again starts anew.
+    pub(crate) fn prepare(&mut self, wanted: &Wanted) -> Result<Prepared<D::File>> {
+        let (path, file) = match self.take_free(&wanted.geometry)? {
+            Some(free) => free,
+            None => self.write_out(&wanted.geometry)?,
+        };
+        let finished = self.finish(wanted, &path, file);
+        if finished.is_err() {
+            // Left under its name in the pool, it is either free (and whole) or unfinished; both are safe.
+            self.free.retain(|free| *free != path);
+        }
+        finished
+    }
+
+    /// A recycled file of the right size that no reader holds any more.
+    fn take_free(&mut self, geometry: &Geometry) -> Result<Option<(PathBuf, D::File)>> {
+        for index in 0..self.free.len() {
+            let path = self.free[index].clone();
+            let file =
+                self.disk.open(&path, Access::Write { block_bytes: geometry.block_bytes }).doing("open", &path)?;
+            let right_size = file.length().doing("measure", &path)? == geometry.segment_bytes;
+            if !right_size || !file.try_lock_exclusive().doing("lock", &path)? {
+                continue;
+            }
+            self.free.remove(index);
+            let punched = file.allocated().doing("measure", &path)? < geometry.segment_bytes;
+            if punched {
+                self.write_zeros(&file, &path, geometry)?;
+            }
+            return Ok(Some((path, file)));
+        }
+        Ok(None)
+    }
+
+    /// A new file with all its blocks written out.
+    fn write_out(&mut self, geometry: &Geometry) -> Result<(PathBuf, D::File)> {
+        let path = self.new_path(UNFINISHED_SUFFIX);
+        let file = self.disk.create(&path, geometry.block_bytes).doing("create", &path)?;
+        let written = self.write_new(&file, &path, geometry);
+        match written {
+            Ok(()) => Ok((path, file)),
+            Err(error) => {
+                // Gives the space back at once where the disk is full. If this fails too, opening removes it.
+                let removed = self.disk.unlink(&path);
+                tracing::debug!(path = %path.display(), ?removed, "unfinished segment given up");
+                Err(error)
+            }
+        }
+    }
+
+    fn write_new(&self, file: &D::File, path: &Path, geometry: &Geometry) -> Result<()> {
+        if !file.try_lock_exclusive().doing("lock", path)? {
+            return Err(Error::io(
+                "lock",
+                path,
+                std::io::Error::other("another process has a file that was just made"),
+            ));
+        }
+        file.allocate(geometry.segment_bytes).doing("allocate", path)?;
+        self.write_zeros(file, path, geometry)
+    }
+
+    fn write_zeros(&self, file: &D::File, path: &Path, geometry: &Geometry) -> Result<()> {
+        let zeros = AlignedBuffer::zeroed(ZEROS_BYTES.min(geometry.segment_bytes as usize));
+        let mut offset = 0;
+        while offset < geometry.segment_bytes {
+            let bytes = (geometry.segment_bytes - offset).min(zeros.len() as u64);
+            write_all_at(file, &zeros[..bytes as usize], offset, geometry.block_bytes).doing("write", path)?;
+            offset += bytes;
+        }
+        assert_eq!(offset, geometry.segment_bytes);
+        file.sync_all().doing("sync", path)
+    }
+
+    /// Steps 2 to 4.
+    fn finish(&mut self, wanted: &Wanted, path: &Path, file: D::File) -> Result<Prepared<D::File>> {
+        let header = SegmentHeader {
+            store: self.store,
+            stream: wanted.stream,
+            instance: 0,
+            epoch: wanted.epoch,
+            segment: wanted.segment,
+            incarnation: Incarnation::new(self.environment.random_u64()),
+            geometry: wanted.geometry,
+            created_at: self.environment.clock.now(),
+            writer_version: concat!("walspool ", env!("CARGO_PKG_VERSION")).to_owned(),
+        };
+        let encoded = header.encode();
+        let mut block = AlignedBuffer::zeroed(encoded.len());
+        block.copy_from_slice(&encoded);
+        write_all_at(&file, &block, 0, wanted.geometry.block_bytes).doing("write", path)?;
+        file.sync_all().doing("sync", path)?;
+        let to = segment_path(&self.store_dir, wanted.stream, wanted.segment);
+        self.disk.rename(path, &to).doing("rename", path)?;
+        let stream_dir = stream_dir(&self.store_dir, wanted.stream);
+        self.disk.sync_dir(&stream_dir).doing("sync", &stream_dir)?;
+        self.disk.sync_dir(&self.dir).doing("sync", &self.dir)?;
+        file.unlock().doing("unlock", &to)?;
+        if !file.try_lock_writer().doing("lock", &to)? {
+            return Err(Error::Locked { path: to, pid: None });
+        }
+        Ok(Prepared { file: Arc::new(file), header })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::{Fault, Loss, OperationKind, SimDisk};
+
+    const DIR: &str = "/s";
+
+    fn disk() -> SimDisk {
+        let disk = SimDisk::new();
+        for dir in ["/s", "/s/pool", "/s/txn"] {
+            disk.create_dir(Path::new(dir)).expect("made");
+        }
+        for dir in ["/", "/s"] {
+            disk.sync_dir(Path::new(dir)).expect("synced");
+        }
+        disk
+    }
+
+    fn pool(disk: &SimDisk) -> Result<Pool<SimDisk>> {
+        Pool::open(disk.clone(), Path::new(DIR), StoreId::new([1; 16]), Environment::simulated(3).0, 2)
+    }
+
+    fn wanted(segment: u64) -> Wanted {
+        let (stream, epoch) = (StreamKind::Txn, StreamEpoch::new(5));
+        Wanted { stream, epoch, geometry: Geometry::tiny(), segment: SegmentId::new(segment) }
+    }
+
+    #[test]
+    fn a_prepared_segment_survives_a_crash() {
+        let disk = disk();
+        let prepared = pool(&disk).expect("opened").prepare(&wanted(1)).expect("prepared");
+        let path = segment_path(Path::new(DIR), StreamKind::Txn, SegmentId::new(1));
+        let bytes = disk.crash(Loss::Unsynced).contents(&path).expect("its name is durable");
+        assert_eq!(SegmentHeader::decode(&bytes).expect("its header is durable"), prepared.header);
+        assert_eq!(bytes.len() as u64, Geometry::tiny().segment_bytes);
+        assert!(bytes[512..].iter().all(|byte| *byte == 0));
+    }
+
+    #[test]
+    fn a_recycled_file_begins_a_new_life() {
+        let disk = disk();
+        let mut pool = pool(&disk).expect("opened");
+        let first = pool.prepare(&wanted(1)).expect("prepared").header;
+        pool.take_in(StreamKind::Txn, SegmentId::new(1)).expect("taken in");
+        assert_eq!(pool.free_count(), 1);
+        let created = disk.count(OperationKind::Create);
+        let second = pool.prepare(&wanted(2)).expect("prepared").header;
+        assert_eq!(disk.count(OperationKind::Create), created, "no new file");
+        assert_ne!(first.incarnation, second.incarnation);
+        assert_eq!(pool.free_count(), 0);
+    }
+
+    #[test]
+    fn a_file_that_somebody_reads_is_not_recycled() {
+        let disk = disk();
+        let mut pool = pool(&disk).expect("opened");
+        drop(pool.prepare(&wanted(1)).expect("prepared"));
+        let path = segment_path(Path::new(DIR), StreamKind::Txn, SegmentId::new(1));
+        let reader = disk.open(&path, Access::Read).expect("opened");
+        assert!(reader.try_lock_shared().expect("asked"));
+        pool.take_in(StreamKind::Txn, SegmentId::new(1)).expect("taken in");
+        let before = reader.length().expect("readable");
+        pool.prepare(&wanted(2)).expect("prepared from a new file");
+        assert_eq!((reader.length().expect("readable"), pool.free_count()), (before, 1));
+    }
+
+    #[test]
+    fn a_crash_anywhere_leaves_a_pool_that_opens() {
+        for operation in 1.. {
+            let disk = disk();
+            let mut pool_before = pool(&disk).expect("opened");
+            disk.fail(OperationKind::Change, operation, Fault::Stop);
+            let prepared = pool_before.prepare(&wanted(1));
+            let reached = disk.has_stopped();
+            let disk = disk.crash(Loss::Unsynced);
+            let mut pool_after = pool(&disk).expect("opens after any crash");
+            if !reached {
+                prepared.expect("undisturbed");
+                break;
+            }
+            let names = disk.list(Path::new("/s/pool")).expect("there");
+            assert!(names.iter().all(|name| !name.ends_with(UNFINISHED_SUFFIX)), "{names:?}");
+            if disk.list(Path::new("/s/txn")).expect("there").is_empty() {
+                pool_after.prepare(&wanted(1)).expect("prepared");
+            }
+        }
+    }
+}

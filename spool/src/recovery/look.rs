@@ -1,0 +1,145 @@
+//! Looking at one segment: header, footer, groups. Reads only.
+
+use std::path::PathBuf;
+
+use segments::{
+    Footer, FormatError, Geometry, Mark, RecordRange, Scan, ScanEnd, ScanStart, SegmentHeader, SegmentId,
+    SegmentIdentity, Seqno, StoreId, StreamEpoch, StreamKind, scan,
+};
+
+use super::source::DiskSource;
+use super::table::{Behind, Content, Facts};
+use crate::disk::{DiskFile, read_exact_direct};
+use crate::error::{Damage, Error, IoContext, Result};
+
+/// Which segment should lie there.
+#[derive(Clone, Debug)]
+pub(crate) struct Expected {
+    pub(crate) store: StoreId,
+    pub(crate) stream: StreamKind,
+    pub(crate) epoch: StreamEpoch,
+    pub(crate) geometry: Geometry,
+    pub(crate) segment: SegmentId,
+    pub(crate) path: PathBuf,
+}
+
+impl Expected {
+    pub(crate) fn damage(&self, what: &str, offset: u64, expected: impl ToString, found: impl ToString) -> Error {
+        Error::Corrupt(Box::new(Damage {
+            path: self.path.clone(),
+            segment: Some(self.segment),
+            what: what.to_owned(),
+            offset,
+            expected: expected.to_string(),
+            found: found.to_string(),
+            records: None,
+        }))
+    }
+
+    fn format(&self, error: FormatError) -> Error {
+        Error::format(&self.path, Some(self.segment), error)
+    }
+}
+
+/// Reads and checks the header.
+///
+/// # Errors
+/// The rows `wrong_length`, `damaged_header`, `foreign` and `newer_format` of the decision table.
+pub(crate) fn read_header(file: &impl DiskFile, expected: &Expected) -> Result<SegmentHeader> {
+    let length = file.length().doing("measure", &expected.path)?;
+    let block_bytes = expected.geometry.block_bytes;
+    if length < u64::from(block_bytes) {
+        return Err(expected.damage("file length", length, expected.geometry.segment_bytes, length));
+    }
+    let block = read_exact_direct(file, 0, block_bytes as usize, block_bytes).doing("read", &expected.path)?;
+    let header = SegmentHeader::decode(&block).map_err(|error| expected.format(error))?;
+    let identity = SegmentIdentity { store: expected.store, stream: expected.stream, segment: expected.segment };
+    identity.check(&header).map_err(|error| expected.format(error))?;
+    if header.epoch != expected.epoch {
+        let (path, what) = (expected.path.clone(), "stream epoch".to_owned());
+        let (expected, found) = (expected.epoch.to_string(), header.epoch.to_string());
+        return Err(Error::Foreign { path, what, expected, found });
+    }
+    if header.geometry != expected.geometry {
+        return Err(expected.damage(
+            "geometry",
+            0,
+            format!("{:?}", expected.geometry),
+            format!("{:?}", header.geometry),
+        ));
+    }
+    if length != header.geometry.segment_bytes {
+        return Err(expected.damage("file length", length, header.geometry.segment_bytes, length));
+    }
+    Ok(header)
+}
+
+/// Reads the footer; `None` where there is none of this life.
+pub(crate) fn read_footer(file: &impl DiskFile, header: &SegmentHeader, expected: &Expected) -> Result<Option<Footer>> {
+    let geometry = &header.geometry;
+    let (at, bytes) = (geometry.content_end(), geometry.tail_bytes as usize);
+    let tail = read_exact_direct(file, at, bytes, geometry.block_bytes).doing("read", &expected.path)?;
+    match Footer::decode(&tail, header) {
+        Ok(footer) => Ok(Some(footer)),
+        Err(FormatError::NotSealed { .. }) => Ok(None),
+        Err(error) => Err(expected.format(error)),
+    }
+}
+
+/// Scans the groups up to `ceiling` (exclusive; the end of the content where there is none).
+///
+/// # Errors
+/// Reading, and damage below `mark`.
+pub(crate) fn scan_groups(
+    file: &impl DiskFile,
+    header: &SegmentHeader,
+    expected: &Expected,
+    mark: &Mark,
+    ceiling: Option<u64>,
+) -> Result<Scan> {
+    let geometry = header.geometry;
+    let end = ceiling.unwrap_or_else(|| geometry.content_end()).clamp(0, geometry.content_end());
+    let start = ScanStart {
+        geometry,
+        segment: header.segment,
+        incarnation: header.incarnation,
+        first_seqno: None,
+        marked_end: if mark.segment == header.segment { mark.offset } else { 0 },
+    };
+    let mut source = DiskSource::new(file, geometry, end);
+    let scan = scan(&mut source, &start, |_| {}).doing("read", &expected.path)?;
+    match &scan.end {
+        ScanEnd::Corrupt { fault, records } => Err(corrupt(fault.clone(), *records, expected)),
+        ScanEnd::Clean | ScanEnd::Torn { .. } => Ok(scan),
+    }
+}
+
+fn corrupt(fault: FormatError, records: RecordRange, expected: &Expected) -> Error {
+    match expected.format(fault) {
+        Error::Corrupt(mut damage) => {
+            damage.records = (records.first != Seqno::NONE).then_some(records);
+            Error::Corrupt(damage)
+        }
+        other => other,
+    }
+}
+
+/// The facts of a segment that has a footer.
+pub(crate) fn sealed_facts(footer: &Footer) -> Facts {
+    let content = Content::Sealed { first: footer.first_seqno, last: footer.last_seqno, end_offset: footer.used_bytes };
+    Facts { segment: footer.segment, content }
+}
+
+/// The facts of a segment without one.
+pub(crate) fn scanned_facts(segment: SegmentId, scan: &Scan, is_cut: bool) -> Facts {
+    let behind = match (is_cut, &scan.end) {
+        (true, _) => Behind::NotKnownDurable,
+        (false, ScanEnd::Clean) => Behind::Nothing,
+        (false, _) => Behind::Torn,
+    };
+    let content = match scan.summary.seqnos {
+        Some((first, last)) => Content::Groups { first, last, end_offset: scan.summary.used_bytes, behind },
+        None => Content::Empty { behind },
+    };
+    Facts { segment, content }
+}

@@ -1,0 +1,304 @@
+//! The decision table: what each segment of a stream is after a crash, and what becomes of it.
+//!
+//! Pure: facts in, decisions out. One row per state, each with a label, a decision and a test.
+
+use segments::{Mark, RecordRange, SegmentId, Seqno};
+
+use crate::mark::StreamStart;
+
+/// What was read of one segment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Facts {
+    pub(crate) segment: SegmentId,
+    pub(crate) content: Content,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Content {
+    /// A valid footer.
+    Sealed { first: Seqno, last: Seqno, end_offset: u64 },
+    /// No footer, and whole groups from the beginning up to `end_offset`.
+    Groups { first: Seqno, last: Seqno, end_offset: u64, behind: Behind },
+    /// No footer and no whole group at the beginning.
+    Empty { behind: Behind },
+}
+
+/// What lies behind the last whole group.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Behind {
+    /// Nothing of this life of the file.
+    Nothing,
+    /// Parts of writes that were not finished.
+    Torn,
+    /// Groups above what this process itself knew to be durable.
+    NotKnownDurable,
+}
+
+/// The rows. Each names a state that a crash, a kill or damage can leave.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Row {
+    /// Below the stream's start: retention was interrupted after the start had moved.
+    BelowStart,
+    /// Finished by its footer.
+    Sealed,
+    /// Full, but its footer was not written yet; a later segment has content.
+    FullWithoutFooter,
+    /// The last one with content, ending with a whole group.
+    ActiveClean,
+    /// The last one with content, ending in parts of an unfinished write above the mark.
+    ActiveTorn,
+    /// The last one with content, holding groups that this process did not know to be durable when its store failed.
+    ActiveNotKnownDurable,
+    /// Prepared, nothing in it.
+    NeverWritten,
+    /// Begun, but its first group was not finished (or is not kept).
+    NoWholeGroup,
+    /// Whole groups above the mark, but records before them are missing: writes reached the disk out of order.
+    BehindHole,
+    /// Prepared, behind a segment that is given up; ordinals leave no gap, so it is given up too.
+    PreparedBehindHole,
+    /// The mark register or a group header says that more was durable in it than can be read.
+    DamageBelowMark,
+    /// A file between start and end, or up to the mark, is not there.
+    MissingSegment,
+    /// Records between two segments are missing, at or below the mark or below a sealed segment.
+    BrokenSequence,
+    /// The header is no header.
+    DamagedHeader,
+    /// The file has another length than its geometry says.
+    WrongLength,
+    /// The header is another store's, stream's or segment's.
+    Foreign,
+    /// The header was written by a newer version.
+    NewerFormat,
+}
+
+/// What recovery does with a segment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Decision {
+    /// Removes the file.
+    Remove,
+    /// Leaves it as it is.
+    Keep,
+    /// Ends it behind its last whole group: footer written and synced.
+    Seal,
+    /// Begins to write it as it is.
+    UseAgain,
+    /// Takes it out of the stream; its file may serve again under a new incarnation.
+    Retire,
+    /// Touches nothing and does not open.
+    Refuse,
+}
+
+impl Row {
+    /// Every row, for reports that count them.
+    pub const ALL: [Self; 17] = [
+        Self::BelowStart,
+        Self::Sealed,
+        Self::FullWithoutFooter,
+        Self::ActiveClean,
+        Self::ActiveTorn,
+        Self::ActiveNotKnownDurable,
+        Self::NeverWritten,
+        Self::NoWholeGroup,
+        Self::BehindHole,
+        Self::PreparedBehindHole,
+        Self::DamageBelowMark,
+        Self::MissingSegment,
+        Self::BrokenSequence,
+        Self::DamagedHeader,
+        Self::WrongLength,
+        Self::Foreign,
+        Self::NewerFormat,
+    ];
+
+    /// The row's name in reports.
+    #[must_use]
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::BelowStart => "below_start",
+            Self::Sealed => "sealed",
+            Self::FullWithoutFooter => "full_without_footer",
+            Self::ActiveClean => "active_clean",
+            Self::ActiveTorn => "active_torn",
+            Self::ActiveNotKnownDurable => "active_not_known_durable",
+            Self::NeverWritten => "never_written",
+            Self::NoWholeGroup => "no_whole_group",
+            Self::BehindHole => "behind_hole",
+            Self::PreparedBehindHole => "prepared_behind_hole",
+            Self::DamageBelowMark => "damage_below_mark",
+            Self::MissingSegment => "missing_segment",
+            Self::BrokenSequence => "broken_sequence",
+            Self::DamagedHeader => "damaged_header",
+            Self::WrongLength => "wrong_length",
+            Self::Foreign => "foreign",
+            Self::NewerFormat => "newer_format",
+        }
+    }
+
+    /// What recovery does.
+    #[must_use]
+    pub const fn decision(self) -> Decision {
+        match self {
+            Self::BelowStart => Decision::Remove,
+            Self::Sealed => Decision::Keep,
+            Self::FullWithoutFooter | Self::ActiveClean | Self::ActiveTorn | Self::ActiveNotKnownDurable => {
+                Decision::Seal
+            }
+            Self::NeverWritten => Decision::UseAgain,
+            Self::NoWholeGroup | Self::BehindHole | Self::PreparedBehindHole => Decision::Retire,
+            Self::DamageBelowMark
+            | Self::MissingSegment
+            | Self::BrokenSequence
+            | Self::DamagedHeader
+            | Self::WrongLength
+            | Self::Foreign
+            | Self::NewerFormat => Decision::Refuse,
+        }
+    }
+}
+
+/// Why a stream is not opened.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Refusal {
+    pub(crate) row: Row,
+    pub(crate) segment: SegmentId,
+    pub(crate) offset: u64,
+    pub(crate) expected: String,
+    pub(crate) found: String,
+    pub(crate) records: Option<RecordRange>,
+}
+
+/// What becomes of a stream.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Plan {
+    /// One row per segment, in order.
+    pub(crate) rows: Vec<(SegmentId, Row)>,
+    /// The record that comes next.
+    pub(crate) next_seqno: Seqno,
+}
+
+/// Decides over all segments from `start` on (in order, those below left out). `mark` is the highest known.
+pub(crate) fn decide(facts: &[Facts], start: StreamStart, mark: &Mark) -> Result<Plan, Refusal> {
+    let mut walk = Walk { rows: Vec::new(), next_seqno: start.seqno, hole: false, retiring: false, mark };
+    let mut next_id = start.segment;
+    for fact in facts {
+        if fact.segment != next_id {
+            return Err(missing(next_id, fact.segment));
+        }
+        next_id = next_id.next();
+        let row = walk.row(fact)?;
+        walk.rows.push((fact.segment, row));
+    }
+    if !mark.is_none() && mark.segment >= next_id {
+        return Err(missing(mark.segment, next_id));
+    }
+    if walk.next_seqno <= mark.position.seqno {
+        let records = RecordRange { first: walk.next_seqno, last: Some(mark.position.seqno) };
+        let (expected, found) =
+            (format!("records up to {}", mark.position.seqno), format!("up to {}", before(walk.next_seqno)));
+        let (segment, offset, row) = (mark.segment, mark.offset, Row::DamageBelowMark);
+        return Err(Refusal { row, segment, offset, expected, found, records: Some(records) });
+    }
+    Ok(Plan { rows: name_the_last(walk.rows, facts), next_seqno: walk.next_seqno })
+}
+
+fn missing(segment: SegmentId, found: SegmentId) -> Refusal {
+    let (expected, found) = (format!("segment {segment}"), format!("segment {found}"));
+    Refusal { row: Row::MissingSegment, segment, offset: 0, expected, found, records: None }
+}
+
+fn before(seqno: Seqno) -> Seqno {
+    Seqno::new(seqno.get().saturating_sub(1))
+}
+
+/// Of the segments that are sealed now, the last one with content was the active one; the others were full.
+fn name_the_last(mut rows: Vec<(SegmentId, Row)>, facts: &[Facts]) -> Vec<(SegmentId, Row)> {
+    let last_content = rows.iter().rposition(|(_, row)| matches!(row, Row::Sealed | Row::FullWithoutFooter));
+    if let Some(last) = last_content
+        && let Content::Groups { behind, .. } = facts[last].content
+    {
+        rows[last].1 = match behind {
+            Behind::Nothing => Row::ActiveClean,
+            Behind::Torn => Row::ActiveTorn,
+            Behind::NotKnownDurable => Row::ActiveNotKnownDurable,
+        };
+    }
+    rows
+}
+
+struct Walk<'a> {
+    rows: Vec<(SegmentId, Row)>,
+    next_seqno: Seqno,
+    /// A segment without a whole group was passed: content behind it does not belong to the prefix.
+    hole: bool,
+    /// A segment is given up, so all behind it are.
+    retiring: bool,
+    mark: &'a Mark,
+}
+
+impl Walk<'_> {
+    fn row(&mut self, fact: &Facts) -> Result<Row, Refusal> {
+        match fact.content {
+            Content::Sealed { first, last, end_offset } => {
+                if self.hole || first != self.next_seqno {
+                    return Err(self.broken(fact.segment, first));
+                }
+                self.check_mark(fact.segment, end_offset, last)?;
+                self.next_seqno = last.next();
+                Ok(Row::Sealed)
+            }
+            Content::Groups { first, last, end_offset, .. } if !self.hole && first == self.next_seqno => {
+                self.check_mark(fact.segment, end_offset, last)?;
+                self.next_seqno = last.next();
+                Ok(Row::FullWithoutFooter)
+            }
+            Content::Groups { first, .. } => {
+                if self.is_marked(fact.segment) {
+                    return Err(self.broken(fact.segment, first));
+                }
+                (self.hole, self.retiring) = (true, true);
+                Ok(Row::BehindHole)
+            }
+            Content::Empty { behind } => {
+                if self.is_marked(fact.segment) {
+                    return Err(self.broken(fact.segment, Seqno::NONE));
+                }
+                self.hole = true;
+                let begun = behind != Behind::Nothing;
+                let row = match (begun, self.retiring) {
+                    (true, _) => Row::NoWholeGroup,
+                    (false, true) => Row::PreparedBehindHole,
+                    (false, false) => Row::NeverWritten,
+                };
+                self.retiring |= begun;
+                Ok(row)
+            }
+        }
+    }
+
+    /// True when the mark lies in or behind the segment, so that it was durable content once.
+    fn is_marked(&self, segment: SegmentId) -> bool {
+        !self.mark.is_none() && segment <= self.mark.segment
+    }
+
+    fn check_mark(&self, segment: SegmentId, end_offset: u64, last: Seqno) -> Result<(), Refusal> {
+        if segment != self.mark.segment || end_offset >= self.mark.offset {
+            return Ok(());
+        }
+        let (expected, found) = (format!("groups up to {}", self.mark.offset), format!("up to {end_offset}"));
+        let records = Some(RecordRange { first: last.next(), last: Some(self.mark.position.seqno) });
+        Err(Refusal { row: Row::DamageBelowMark, segment, offset: end_offset, expected, found, records })
+    }
+
+    fn broken(&self, segment: SegmentId, found: Seqno) -> Refusal {
+        let known_last = found.get().checked_sub(1).map(Seqno::new).filter(|last| *last >= self.next_seqno);
+        let records = Some(RecordRange { first: self.next_seqno, last: known_last });
+        let found = if found == Seqno::NONE { "no record".to_owned() } else { format!("record {found}") };
+        let expected = format!("record {}", self.next_seqno);
+        Refusal { row: Row::BrokenSequence, segment, offset: 0, expected, found, records }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,108 @@
+//! What the threads of an open store share.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+
+use segments::{StoreId, StreamKind};
+
+use crate::cursor::CursorHub;
+use crate::disk::{Disk, KnownEnd};
+use crate::environment::Environment;
+use crate::error::{Error, Result};
+use crate::lock::StoreLock;
+use crate::maintenance::{self, Maintenance};
+use crate::mark::MarkRegister;
+use crate::options::StoreOptions;
+use crate::pool::Pool;
+use crate::stream::{Stream, lock};
+use crate::writer::{Committer, Hub};
+
+/// Who does the work that nobody waits for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Drive {
+    /// Two threads: the committer and the maintenance.
+    Threads,
+    /// Whoever calls: waiting calls do what they wait for, [`crate::Store::step`] does the rest. Everything happens in the
+    /// order of the calls, so a simulation can replay it.
+    Manual,
+}
+
+/// Locks are taken in this order where several are held: `committer`, then `marks` or `pool`, then those of one stream.
+#[derive(Debug)]
+pub(crate) struct Shared<D: Disk> {
+    pub(crate) disk: D,
+    pub(crate) dir: PathBuf,
+    pub(crate) store: StoreId,
+    pub(crate) options: StoreOptions,
+    pub(crate) environment: Environment,
+    pub(crate) drive: Drive,
+    /// In the order of [`StreamKind::PERMANENT`].
+    pub(crate) streams: Vec<Arc<Stream<D::File>>>,
+    pub(crate) committer: Mutex<Option<Committer<D>>>,
+    pub(crate) hub: Hub,
+    pub(crate) maintenance: Maintenance<D::File>,
+    pub(crate) pool: Mutex<Pool<D>>,
+    pub(crate) marks: Mutex<MarkRegister<D>>,
+    pub(crate) cursors: CursorHub<D>,
+    pub(crate) ended: Mutex<Option<Error>>,
+    pub(crate) store_lock: Mutex<Option<StoreLock<D>>>,
+}
+
+impl<D: Disk> Shared<D> {
+    /// A stream that is known to be permanent.
+    pub(crate) fn stream(&self, kind: StreamKind) -> &Arc<Stream<D::File>> {
+        let found = self.streams.iter().find(|stream| stream.kind == kind);
+        found.expect("the streams of a store are the permanent ones")
+    }
+
+    /// The stream a caller named.
+    pub(crate) fn named_stream(&self, kind: StreamKind) -> Result<&Arc<Stream<D::File>>> {
+        let found = self.streams.iter().find(|stream| stream.kind == kind);
+        found.ok_or_else(|| {
+            Error::Invalid(format!("stream {kind} comes and goes with its transaction; it cannot be named here"))
+        })
+    }
+
+    pub(crate) fn is_ended(&self) -> bool {
+        lock(&self.ended).is_some()
+    }
+
+    /// Why the store has stopped writing, if it failed.
+    pub(crate) fn failure(&self) -> Option<Error> {
+        lock(&self.ended).clone().filter(|error| matches!(error, Error::Poisoned { .. }))
+    }
+
+    /// A group of this stream waits for a segment.
+    pub(crate) fn want_prepared(&self, stream: StreamKind) {
+        self.maintenance.request_prepare_now(stream);
+    }
+
+    /// Stops the store after a failed write or sync: from here on nothing is acknowledged, every waiter gets the error,
+    /// and the process remembers how far each stream was durable.
+    pub(crate) fn poison(&self, cause: Error) {
+        let error = Error::poisoned(cause);
+        {
+            let mut ended = lock(&self.ended);
+            if matches!(*ended, Some(Error::Poisoned { .. })) {
+                return;
+            }
+            *ended = Some(error.clone());
+        }
+        tracing::error!(store = %self.dir.display(), %error, "the store has stopped writing");
+        for stream in &self.streams {
+            // First the end of acknowledgements, then the memory of what was acknowledged.
+            stream.publish_end(&error);
+            let table = stream.table();
+            let durable = table.durable();
+            let segment = if durable.is_none() { table.start().segment } else { durable.segment };
+            let end = KnownEnd { segment, offset: durable.offset };
+            self.disk.process_memory().remember(&self.dir, self.store, stream.kind, end);
+        }
+        self.hub.signal();
+    }
+
+    /// One maintenance job, done by the caller. False when none is due.
+    pub(crate) fn maintain(&self) -> bool {
+        !self.is_ended() && maintenance::step(self)
+    }
+}

@@ -1,0 +1,239 @@
+//! Appending and waiting.
+
+use std::pin::pin;
+
+use segments::{Lsn, RecordKind, Seqno, StreamKind, TimelineId};
+
+use super::Store;
+use crate::cursor::latest_entry;
+use crate::disk::Disk;
+use crate::error::{Error, Result};
+use crate::shared::Drive;
+use crate::stream::{Push, RecordInput, Stream, StreamState, lock};
+use crate::watermark::Watermarks;
+use crate::writer;
+
+/// A whole state as it was appended.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct StateEntry {
+    /// What the body is.
+    pub kind: RecordKind,
+    /// Version of the body's structure.
+    pub schema: u16,
+    /// The state, its records joined.
+    pub body: Vec<u8>,
+    /// The entry's last record.
+    pub seqno: Seqno,
+}
+
+/// Longest state that is read back: far above any real one, and a bound for the memory that a damaged one may ask for.
+const STATE_BYTES_MAX: usize = 256 << 20;
+
+impl<D: Disk> Store<D> {
+    /// Accepts a record; it becomes durable soon, with those that were accepted before it. Waits while the stream's
+    /// append buffer is full.
+    ///
+    /// # Errors
+    /// `LimitExceeded` for a body that is too long, `Invalid` for a record that no entry was begun for or an end that
+    /// goes back, `Poisoned`, `Closed`. Nothing was accepted then.
+    pub fn append(&self, stream: StreamKind, record: RecordInput<'_>) -> Result<Seqno> {
+        let seqno = self.accept(stream, &record)?;
+        writer::wake(self.shared());
+        Ok(seqno)
+    }
+
+    /// As [`Store::append`], but `None` at once where the buffer is full.
+    ///
+    /// # Errors
+    /// As [`Store::append`].
+    pub fn try_append(&self, stream: StreamKind, record: RecordInput<'_>) -> Result<Option<Seqno>> {
+        let pushed = self.shared().named_stream(stream)?.front().push(&record)?;
+        match pushed {
+            Push::Accepted(seqno) => {
+                writer::wake(self.shared());
+                Ok(Some(seqno))
+            }
+            Push::Full => Ok(None),
+        }
+    }
+
+    /// As [`Store::append`], without blocking the thread while the buffer is full.
+    ///
+    /// # Errors
+    /// As [`Store::append`].
+    pub async fn append_async(&self, stream: StreamKind, record: RecordInput<'_>) -> Result<Seqno> {
+        let room = self.shared().named_stream(stream)?.room();
+        loop {
+            let mut freed = pin!(room.notified());
+            // Registered before the buffer is looked at, so that room that comes between is not missed.
+            freed.as_mut().enable();
+            if let Some(seqno) = self.try_append(stream, record)? {
+                return Ok(seqno);
+            }
+            match self.shared().drive {
+                Drive::Manual => writer::drive_inline(self.shared(), || false),
+                Drive::Threads => freed.await,
+            }
+        }
+    }
+
+    /// Appends a record and waits until it is durable. Where nobody else commits at the moment, the caller does it
+    /// itself, which saves two changes of threads.
+    ///
+    /// # Errors
+    /// As [`Store::append`] and [`Store::wait_durable`].
+    pub fn append_durable(&self, stream: StreamKind, record: RecordInput<'_>) -> Result<Seqno> {
+        let seqno = self.accept(stream, &record)?;
+        let shared = self.shared();
+        let awaited = shared.stream(stream);
+        writer::drive_inline(shared, || awaited.watermarks().durable.seqno >= seqno);
+        self.wait_durable(stream, seqno).map(|()| seqno)
+    }
+
+    fn accept(&self, stream: StreamKind, record: &RecordInput<'_>) -> Result<Seqno> {
+        let shared = self.shared();
+        let stream = shared.named_stream(stream)?;
+        let mut driven = false;
+        let mut front = stream.front();
+        loop {
+            if let Push::Accepted(seqno) = front.push(record)? {
+                return Ok(seqno);
+            }
+            match shared.drive {
+                Drive::Threads => front = stream.wait_changed(front),
+                Drive::Manual => {
+                    drop(front);
+                    assert!(!driven, "without threads, committing everything makes room");
+                    driven = true;
+                    writer::drive_inline(shared, || false);
+                    front = stream.front();
+                }
+            }
+        }
+    }
+
+    /// Waits until `seqno` and every record before it is durable.
+    ///
+    /// # Errors
+    /// `Poisoned` or `Closed` where that will not happen, `Invalid` for a record that was not appended.
+    pub fn wait_durable(&self, stream: StreamKind, seqno: Seqno) -> Result<()> {
+        let shared = self.shared();
+        let stream = shared.named_stream(stream)?;
+        if shared.drive == Drive::Manual && !reached(stream, seqno)? {
+            writer::drive_inline(shared, || {
+                stream.watermarks().durable.seqno >= seqno || stream.front().ended().is_some()
+            });
+        }
+        let mut front = stream.front();
+        loop {
+            let watermarks = *front.watermarks();
+            if watermarks.durable.seqno >= seqno {
+                return Ok(());
+            }
+            check_appended(&watermarks, seqno)?;
+            if let Some(error) =
+                front.ended().filter(|error| matches!(error, Error::Poisoned { .. }) || shared.is_ended())
+            {
+                return Err(error.clone());
+            }
+            assert_eq!(shared.drive, Drive::Threads, "without threads, driving makes everything durable or fails");
+            front = stream.wait_changed(front);
+        }
+    }
+
+    /// As [`Store::wait_durable`], without blocking the thread.
+    ///
+    /// # Errors
+    /// As [`Store::wait_durable`].
+    pub async fn durable_async(&self, stream: StreamKind, seqno: Seqno) -> Result<()> {
+        let shared = self.shared();
+        let stream = shared.named_stream(stream)?;
+        check_appended(&stream.watermarks(), seqno)?;
+        let mut watch = stream.watch();
+        if shared.drive == Drive::Manual {
+            writer::drive_inline(shared, || stream.watermarks().durable.seqno >= seqno);
+        }
+        loop {
+            let state = watch.borrow_and_update().clone();
+            match state {
+                state if state.durable_record >= seqno => return Ok(()),
+                StreamState { poisoned: Some(cause), .. } => return Err(Error::clone(&cause)),
+                StreamState { closed: true, .. } => return Err(Error::Closed),
+                _ => {}
+            }
+            if watch.changed().await.is_err() {
+                return Err(Error::Closed);
+            }
+        }
+    }
+
+    /// How far the stream has come.
+    ///
+    /// # Panics
+    /// For streams that come and go with a transaction.
+    #[must_use]
+    pub fn watermarks(&self, stream: StreamKind) -> Watermarks {
+        self.shared().stream(stream).watermarks()
+    }
+
+    /// A view of the stream's durable end that changes at most once per group, for `select` loops.
+    ///
+    /// # Panics
+    /// For streams that come and go with a transaction.
+    #[must_use]
+    pub fn watch_durable(&self, stream: StreamKind) -> tokio::sync::watch::Receiver<StreamState> {
+        self.shared().stream(stream).watch()
+    }
+
+    /// Appends a whole state as one entry and waits until it is durable.
+    ///
+    /// # Errors
+    /// As [`Store::append`] and [`Store::wait_durable`]; `Invalid` for a stream that is no state.
+    pub fn append_state(&self, stream: StreamKind, kind: RecordKind, schema: u16, body: &[u8]) -> Result<()> {
+        if !stream.is_state() {
+            return Err(Error::Invalid(format!("stream {stream} is a sequence of entries, not a state")));
+        }
+        let shared_stream = self.shared().named_stream(stream)?;
+        let _one_at_a_time = lock(&shared_stream.state_append);
+        let piece_max = shared_stream.geometry.body_bytes_max() as usize;
+        let pieces = body.len().div_ceil(piece_max).max(1);
+        let mut last = Seqno::NONE;
+        for index in 0..pieces {
+            let body = &body[index * piece_max..body.len().min((index + 1) * piece_max)];
+            let (timeline, lsn) = (TimelineId::new(0), Lsn::ZERO);
+            let (first, is_last) = (index == 0, index + 1 == pieces);
+            let record = RecordInput { first, last: is_last, kind, schema, timeline, lsn, body };
+            last = self.append(stream, record)?;
+        }
+        self.wait_durable(stream, last)
+    }
+
+    /// The newest durable state, or `None` where none was ever appended.
+    ///
+    /// # Errors
+    /// `Corrupt` where it is damaged (an older one is never taken instead), `Invalid` for a stream that is no state.
+    pub fn latest_state(&self, stream: StreamKind) -> Result<Option<StateEntry>> {
+        if !stream.is_state() {
+            return Err(Error::Invalid(format!("stream {stream} is a sequence of entries, not a state")));
+        }
+        let shared_stream = self.shared().named_stream(stream)?;
+        let end = shared_stream.watermarks().durable_entry_end;
+        latest_entry(self.shared().reader(shared_stream), end, STATE_BYTES_MAX)
+    }
+}
+
+fn reached<F>(stream: &Stream<F>, seqno: Seqno) -> Result<bool> {
+    let watermarks = stream.watermarks();
+    check_appended(&watermarks, seqno)?;
+    Ok(watermarks.durable.seqno >= seqno)
+}
+
+fn check_appended(watermarks: &Watermarks, seqno: Seqno) -> Result<()> {
+    match seqno <= watermarks.appended.seqno {
+        true => Ok(()),
+        false => Err(Error::Invalid(format!(
+            "record {seqno} was not appended; the last one is {}",
+            watermarks.appended.seqno
+        ))),
+    }
+}

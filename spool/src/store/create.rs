@@ -1,0 +1,101 @@
+//! Making a new store.
+
+use std::path::Path;
+
+use segments::{Mark, SegmentId, Seqno, StoreId, StreamEpoch, StreamKind};
+
+use super::{STREAMS, Store};
+use crate::disk::Disk;
+use crate::environment::Environment;
+use crate::error::{Error, IoContext, Result};
+use crate::layout::{CURSORS_DIR, CURSORS_LOCK_FILE, LOCK_FILE, MARKS_FILE, POOL_DIR, UNFINISHED_SUFFIX, stream_dir};
+use crate::lock::StoreLock;
+use crate::mark::{MarkRegister, Marks, StreamMarks, StreamStart};
+use crate::options::StoreOptions;
+use crate::shared::Drive;
+
+impl<D: Disk> Store<D> {
+    /// As `create` of a [`super::SystemStore`], on any disk, with time and randomness from outside.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn create_on(
+        disk: D,
+        environment: Environment,
+        drive: Drive,
+        dir: &Path,
+        options: &StoreOptions,
+    ) -> Result<Self> {
+        options.check()?;
+        make_folder(&disk, dir)?;
+        let lock = make_content(&disk, dir)?;
+        let marks = first_marks(&environment, options);
+        MarkRegister::create(&disk, dir, marks)?;
+        // The folder's own name last: until it is durable there is no store to lose.
+        let parent = dir.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        disk.sync_dir(parent).doing("sync", parent)?;
+        drop(lock);
+        Self::open_on(disk, environment, drive, dir, options)
+    }
+}
+
+/// Makes the folder, or sees that it is empty, or that it holds nothing but an interrupted creation.
+fn make_folder<D: Disk>(disk: &D, dir: &Path) -> Result<()> {
+    if !disk.is_dir(dir).doing("look for", dir)? {
+        return disk.create_dir(dir).doing("create", dir);
+    }
+    let not_empty = |found: &str| Err(Error::NotEmpty { path: dir.to_owned(), found: found.to_owned() });
+    let folders: Vec<&str> = STREAMS.iter().map(|stream| stream.name()).chain([POOL_DIR, CURSORS_DIR]).collect();
+    let unfinished_marks = format!("{MARKS_FILE}{UNFINISHED_SUFFIX}");
+    for name in disk.list(dir).doing("list", dir)? {
+        // `marks` appears last, so without it nothing was ever stored here.
+        if name == LOCK_FILE || name == unfinished_marks {
+            continue;
+        }
+        if !folders.contains(&name.as_str()) {
+            return not_empty(&name);
+        }
+        let inside = disk.list(&dir.join(&name)).doing("list", &dir.join(&name))?;
+        if let Some(found) = inside.iter().find(|inside| *inside != CURSORS_LOCK_FILE) {
+            return not_empty(&format!("{name}/{found}"));
+        }
+    }
+    Ok(())
+}
+
+fn make_content<D: Disk>(disk: &D, dir: &Path) -> Result<StoreLock<D>> {
+    let there = disk.list(dir).doing("list", dir)?;
+    let has = |name: &str| there.iter().any(|found| found == name);
+    let lock = if has(LOCK_FILE) { StoreLock::take(disk, dir)? } else { StoreLock::create(disk, dir)? };
+    for folder in
+        STREAMS.map(|stream| stream_dir(dir, stream)).into_iter().chain([dir.join(POOL_DIR), dir.join(CURSORS_DIR)])
+    {
+        let name = folder.file_name().and_then(|name| name.to_str()).expect("our own names");
+        if !has(name) {
+            disk.create_dir(&folder).doing("create", &folder)?;
+        }
+    }
+    let cursors = dir.join(CURSORS_DIR);
+    let cursors_lock = cursors.join(CURSORS_LOCK_FILE);
+    if !disk.list(&cursors).doing("list", &cursors)?.iter().any(|name| name == CURSORS_LOCK_FILE) {
+        disk.create(&cursors_lock, crate::mark::SLOT_BYTES).doing("create", &cursors_lock)?;
+    }
+    disk.sync_dir(&cursors).doing("sync", &cursors)?;
+    Ok(lock)
+}
+
+fn first_marks(environment: &Environment, options: &StoreOptions) -> Marks {
+    let stream = |stream: StreamKind| StreamMarks {
+        stream,
+        epoch: StreamEpoch::new(environment.random_u64()),
+        geometry: options.geometry_of(stream),
+        start: StreamStart { segment: SegmentId::FIRST, seqno: Seqno::FIRST },
+        mark: Mark::default(),
+    };
+    Marks {
+        generation: 0,
+        store: StoreId::new(environment.random_id()),
+        created_at: environment.clock.now(),
+        streams: STREAMS.map(stream),
+    }
+}

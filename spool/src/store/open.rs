@@ -1,0 +1,174 @@
+//! Opening a store: lock, recovery, threads.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use segments::StreamKind;
+
+use super::{Inner, Store, spawn};
+use crate::cursor::CursorHub;
+use crate::disk::Disk;
+use crate::environment::Environment;
+use crate::error::{Error, IoContext, Result};
+use crate::layout::MARKS_FILE;
+use crate::lock::StoreLock;
+use crate::maintenance::{self, Maintenance};
+use crate::mark::{MarkRegister, Marks};
+use crate::options::StoreOptions;
+use crate::pool::Pool;
+use crate::recovery::{RecoveredStream, Recovery, RecoveryReport, StreamEnd};
+use crate::shared::{Drive, Shared};
+use crate::stream::{Front, FrontLimits, Stream};
+use crate::writer::{self, Committer, Hub};
+
+impl<D: Disk> Store<D> {
+    /// As `open` of a [`super::SystemStore`], on any disk, with time and randomness from outside.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn open_on(
+        disk: D,
+        environment: Environment,
+        drive: Drive,
+        dir: &Path,
+        options: &StoreOptions,
+    ) -> Result<Self> {
+        options.check()?;
+        check_is_store(&disk, dir)?;
+        let lock = StoreLock::take(&disk, dir)?;
+        let mut marks = MarkRegister::open(&disk, dir)?;
+        check_geometry(marks.marks(), options, dir)?;
+        let store = marks.marks().store;
+        let mut pool = Pool::open(disk.clone(), dir, store, environment.clone(), options.recycled_segments_max)?;
+        let recovered = {
+            let lock_wait = options.writer_lock_wait;
+            let mut recovery = Recovery { disk: &disk, dir, store, pool: &mut pool, lock_wait, drive };
+            recover_all(&mut recovery, marks.marks())?
+        };
+        publish_marks(&mut marks, &recovered)?;
+        disk.process_memory().forget(dir, store);
+        let report = report(&recovered);
+        say(&report, marks.is_direct(), dir);
+        let queue = disk.queue(options.queue_depth).doing("set up the write queue of", dir)?;
+        let (streams, times): (Vec<_>, Vec<_>) =
+            recovered.into_iter().map(|(kind, stream)| open_stream(kind, stream, marks.marks(), options)).unzip();
+        let committer = Committer::new(queue, streams.iter().cloned().zip(times));
+        let shared = Arc::new(Shared {
+            cursors: CursorHub::new(disk.clone(), dir, environment.clone()),
+            disk,
+            dir: dir.to_owned(),
+            store,
+            options: options.clone(),
+            environment,
+            drive,
+            streams,
+            committer: Mutex::new(Some(committer)),
+            hub: Hub::default(),
+            maintenance: Maintenance::default(),
+            pool: Mutex::new(pool),
+            marks: Mutex::new(marks),
+            ended: Mutex::new(None),
+            store_lock: Mutex::new(Some(lock)),
+        });
+        Self::start(shared, report)
+    }
+
+    fn start(shared: Arc<Shared<D>>, report: RecoveryReport) -> Result<Self> {
+        let inner = Arc::new(Inner { shared, report, threads: Mutex::default() });
+        if inner.shared.drive == Drive::Threads {
+            let committer = spawn("walspool-commit", &inner.shared, writer::run)?;
+            crate::stream::lock(&inner.threads).push(committer);
+            let maintenance = spawn("walspool-maint", &inner.shared, maintenance::run)?;
+            crate::stream::lock(&inner.threads).push(maintenance);
+        }
+        Ok(Self { inner })
+    }
+}
+
+fn check_is_store<D: Disk>(disk: &D, dir: &Path) -> Result<()> {
+    let not_a_store = |reason: String| Err(Error::NotAStore { path: dir.to_owned(), reason });
+    if !disk.is_dir(dir).doing("look for", dir)? {
+        return not_a_store("there is no such folder".to_owned());
+    }
+    match disk.list(dir).doing("list", dir)?.iter().any(|name| name == MARKS_FILE) {
+        true => Ok(()),
+        false => not_a_store(format!("it has no file `{MARKS_FILE}`")),
+    }
+}
+
+fn check_geometry(marks: &Marks, options: &StoreOptions, dir: &Path) -> Result<()> {
+    for stream in &marks.streams {
+        let configured = options.geometry_of(stream.stream);
+        if configured != stream.geometry {
+            return Err(Error::OptionsDiffer {
+                path: dir.to_owned(),
+                what: format!("the geometry of stream {}", stream.stream),
+                stored: format!("{:?}", stream.geometry),
+                configured: format!("{configured:?}"),
+            });
+        }
+    }
+    Ok(())
+}
+
+type Recovered<D> = Vec<(StreamKind, RecoveredStream<<D as Disk>::File>)>;
+
+fn recover_all<D: Disk>(recovery: &mut Recovery<'_, D>, marks: &Marks) -> Result<Recovered<D>> {
+    let memory = recovery.disk.process_memory();
+    let one = |stream: &crate::mark::StreamMarks| {
+        let known = memory.known(recovery.dir, recovery.store, stream.stream);
+        Ok((stream.stream, recovery.stream(stream, known)?))
+    };
+    marks.streams.iter().map(one).collect()
+}
+
+/// Everything that recovery kept is synced, so the mark may say so.
+fn publish_marks<D: Disk>(register: &mut MarkRegister<D>, recovered: &Recovered<D>) -> Result<()> {
+    let mut changed = false;
+    for (kind, stream) in recovered {
+        let mark = &mut register.marks_mut().stream_mut(*kind).mark;
+        let durable = stream.table.durable();
+        if durable.place() > mark.place() {
+            *mark = durable;
+            changed = true;
+        }
+    }
+    if changed { register.write() } else { Ok(()) }
+}
+
+fn report<F>(recovered: &[(StreamKind, RecoveredStream<F>)]) -> RecoveryReport {
+    let rows = recovered.iter().flat_map(|(_, stream)| stream.rows.iter().copied()).collect();
+    let end = |(stream, recovered): &(StreamKind, RecoveredStream<F>)| StreamEnd {
+        stream: *stream,
+        last_record: recovered.watermarks.durable.seqno,
+        entry_end: recovered.watermarks.durable_entry_end,
+    };
+    RecoveryReport { rows, ends: recovered.iter().map(end).collect() }
+}
+
+fn say(report: &RecoveryReport, is_direct: bool, dir: &Path) {
+    if !is_direct {
+        tracing::warn!(store = %dir.display(), "this file system has no direct I/O: the store writes through the page cache");
+    }
+    for line in &report.rows {
+        tracing::debug!(stream = %line.stream, segment = %line.segment, row = line.row.label(), end = line.end_offset, "recovered");
+    }
+    if report.has_cut() {
+        tracing::info!(store = %dir.display(), "writes that a crash had not finished were left out; none of them was acknowledged");
+    }
+}
+
+fn open_stream<F>(
+    kind: StreamKind,
+    recovered: RecoveredStream<F>,
+    marks: &Marks,
+    options: &StoreOptions,
+) -> (Arc<Stream<F>>, segments::UnixMicros) {
+    let (epoch, geometry) = (marks.stream(kind).epoch, marks.stream(kind).geometry);
+    let limits =
+        FrontLimits { group_bytes_max: options.group_bytes_max, buffer_bytes_max: options.append_buffer_bytes_max };
+    let front = Front::new(kind, geometry, limits, recovered.watermarks);
+    let tail_bytes_max = options.tail_memory_bytes_max;
+    let RecoveredStream { table, prepared, last_written_at, .. } = recovered;
+    (Arc::new(Stream::new(kind, epoch, geometry, front, table, prepared, tail_bytes_max)), last_written_at)
+}

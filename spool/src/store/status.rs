@@ -1,0 +1,45 @@
+//! What a store shows of itself.
+
+use segments::StreamKind;
+
+use super::Store;
+use crate::disk::Disk;
+use crate::error::{IoContext, Result};
+use crate::mark::Marks;
+use crate::stream::{SegmentInfo, lock};
+
+impl<D: Disk> Store<D> {
+    /// The segments of a stream, in order.
+    ///
+    /// # Panics
+    /// For streams that come and go with a transaction.
+    #[must_use]
+    pub fn segments(&self, stream: StreamKind) -> Vec<SegmentInfo> {
+        self.shared().stream(stream).table().infos()
+    }
+
+    /// Bytes that the store's files take: segments and free files.
+    #[must_use]
+    pub fn store_bytes(&self) -> u64 {
+        let shared = self.shared();
+        let of_stream = |stream: StreamKind| self.segments(stream).iter().map(|info| info.file_bytes).sum::<u64>();
+        let streams: u64 = super::STREAMS.into_iter().map(of_stream).sum();
+        let free_count = lock(&shared.pool).free_count() as u64;
+        streams + free_count * shared.options.geometry.segment_bytes
+    }
+
+    /// Bytes that the file system has left for us.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub fn free_bytes(&self) -> Result<u64> {
+        let dir = &self.shared().dir;
+        Ok(self.shared().disk.space(dir).doing("measure", dir)?.free_bytes)
+    }
+
+    /// What the mark register says: identity, starts, marks.
+    #[must_use]
+    pub fn marks(&self) -> Marks {
+        lock(&self.shared().marks).marks().clone()
+    }
+}

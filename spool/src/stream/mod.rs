@@ -1,0 +1,164 @@
+//! One stream as its producers, the committer and its readers share it.
+//!
+//! Three small locks, never held together: `front` (what producers append to, and the watermarks), `table` (which
+//! segments there are and how far each is durable), `tail` (recent groups in memory).
+
+mod front;
+mod table;
+mod tail;
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use segments::{Geometry, Position, Seqno, StreamEpoch, StreamKind};
+use tokio::sync::{Notify, watch};
+
+use crate::error::Error;
+use crate::pool::Prepared;
+use crate::watermark::Watermarks;
+
+pub use front::RecordInput;
+pub(crate) use front::{Front, FrontLimits, Push, ReadyGroup};
+pub(crate) use table::{DurableGroup, SegmentEntry, SegmentTable};
+pub use table::{SegmentInfo, SegmentState};
+pub(crate) use tail::{Tail, TailGroup};
+
+/// What watchers of a stream see: it changes at most once per group.
+#[derive(Clone, Debug, Default)]
+pub struct StreamState {
+    /// End of the last complete durable entry: what may be acknowledged.
+    pub durable: Position,
+    /// Last durable record, whether its entry is complete or not.
+    pub durable_record: Seqno,
+    /// Set once the store has stopped writing: nothing more becomes durable.
+    pub poisoned: Option<Arc<Error>>,
+    /// Set once the store was closed.
+    pub closed: bool,
+}
+
+/// Takes a lock; a panic elsewhere has poisoned the store by its own means, so the data is looked at regardless.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A stream of an open store.
+#[derive(Debug)]
+pub(crate) struct Stream<F> {
+    pub(crate) kind: StreamKind,
+    pub(crate) epoch: StreamEpoch,
+    pub(crate) geometry: Geometry,
+    front: Mutex<Front>,
+    /// Durable moved, room came free, or the store stopped.
+    changed: Condvar,
+    room: Notify,
+    state: watch::Sender<StreamState>,
+    table: Mutex<SegmentTable>,
+    tail: Mutex<Tail>,
+    prepared: Mutex<VecDeque<Prepared<F>>>,
+    /// One whole state at a time: its records must not mix with another's.
+    pub(crate) state_append: Mutex<()>,
+}
+
+impl<F> Stream<F> {
+    pub(crate) fn new(
+        kind: StreamKind,
+        epoch: StreamEpoch,
+        geometry: Geometry,
+        front: Front,
+        table: SegmentTable,
+        prepared: VecDeque<Prepared<F>>,
+        tail_bytes_max: usize,
+    ) -> Self {
+        let watermarks = *front.watermarks();
+        let state = StreamState {
+            durable: watermarks.durable_entry_end,
+            durable_record: watermarks.durable.seqno,
+            ..StreamState::default()
+        };
+        Self {
+            kind,
+            epoch,
+            geometry,
+            front: Mutex::new(front),
+            changed: Condvar::new(),
+            room: Notify::new(),
+            state: watch::Sender::new(state),
+            table: Mutex::new(table),
+            tail: Mutex::new(Tail::new(tail_bytes_max)),
+            prepared: Mutex::new(prepared),
+            state_append: Mutex::new(()),
+        }
+    }
+
+    pub(crate) fn front(&self) -> MutexGuard<'_, Front> {
+        lock(&self.front)
+    }
+
+    pub(crate) fn table(&self) -> MutexGuard<'_, SegmentTable> {
+        lock(&self.table)
+    }
+
+    pub(crate) fn tail(&self) -> MutexGuard<'_, Tail> {
+        lock(&self.tail)
+    }
+
+    pub(crate) fn prepared(&self) -> MutexGuard<'_, VecDeque<Prepared<F>>> {
+        lock(&self.prepared)
+    }
+
+    pub(crate) fn watermarks(&self) -> Watermarks {
+        *self.front().watermarks()
+    }
+
+    pub(crate) fn watch(&self) -> watch::Receiver<StreamState> {
+        self.state.subscribe()
+    }
+
+    pub(crate) fn room(&self) -> &Notify {
+        &self.room
+    }
+
+    /// Waits until something about the front changes.
+    pub(crate) fn wait_changed<'a>(&self, front: MutexGuard<'a, Front>) -> MutexGuard<'a, Front> {
+        self.changed.wait(front).unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// As [`Stream::wait_changed`], for at most `timeout`.
+    pub(crate) fn wait_changed_for<'a>(
+        &self,
+        front: MutexGuard<'a, Front>,
+        timeout: std::time::Duration,
+    ) -> MutexGuard<'a, Front> {
+        self.changed.wait_timeout(front, timeout).unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    /// Makes a group durable for everyone: moves the watermark, gives its room back, wakes the waiters once.
+    pub(crate) fn publish_durable(&self, to: Position, entry_end: Position, freed_bytes: usize) {
+        let mut front = self.front();
+        if !front.make_durable(to, entry_end, freed_bytes) {
+            return;
+        }
+        // Under the front's lock, so that whoever sees the watermark sees this too.
+        self.state.send_modify(|state| {
+            assert!(state.durable_record < to.seqno && state.durable.seqno <= entry_end.seqno);
+            state.durable = entry_end;
+            state.durable_record = to.seqno;
+        });
+        drop(front);
+        self.changed.notify_all();
+        self.room.notify_waiters();
+    }
+
+    /// Tells everyone that nothing more will come.
+    pub(crate) fn publish_end(&self, error: &Error) {
+        let mut front = self.front();
+        front.end(error.clone());
+        self.state.send_modify(|state| match error {
+            Error::Closed => state.closed = true,
+            cause => state.poisoned = state.poisoned.take().or_else(|| Some(Arc::new(cause.clone()))),
+        });
+        drop(front);
+        self.changed.notify_all();
+        self.room.notify_waiters();
+    }
+}

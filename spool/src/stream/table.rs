@@ -1,0 +1,267 @@
+//! Which segments a stream has, and how far each is durable.
+
+use std::collections::BTreeMap;
+
+use segments::{Footer, Incarnation, Lsn, Mark, Position, SegmentId, Seqno, UnixMicros};
+
+use crate::mark::StreamStart;
+
+/// What a segment is at the moment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SegmentState {
+    /// Ready to be written, nothing in it.
+    Prepared,
+    /// Groups go to it.
+    Active,
+    /// No more groups go to it; its footer is not written yet.
+    Full,
+    /// Finished by its footer; never written again.
+    Sealed,
+}
+
+impl SegmentState {
+    /// The name in output.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Prepared => "prepared",
+            Self::Active => "active",
+            Self::Full => "full",
+            Self::Sealed => "sealed",
+        }
+    }
+}
+
+/// A segment as it is shown outside.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SegmentInfo {
+    /// Its ordinal.
+    pub id: SegmentId,
+    /// What it is at the moment.
+    pub state: SegmentState,
+    /// First durable record; [`Seqno::NONE`] where there is none.
+    pub first_seqno: Seqno,
+    /// Last durable record; [`Seqno::NONE`] where there is none.
+    pub last_seqno: Seqno,
+    /// LSN of the first record.
+    pub first_lsn: Lsn,
+    /// End of the last entry that is complete in this segment; seqno [`Seqno::NONE`] where there is none.
+    pub last_entry: Position,
+    /// When its first group was written.
+    pub first_written_at: UnixMicros,
+    /// When its last group was written.
+    pub last_written_at: UnixMicros,
+    /// Exclusive end of its last durable group.
+    pub used_bytes: u64,
+    /// Size of the file.
+    pub file_bytes: u64,
+}
+
+/// One segment.
+#[derive(Clone, Debug)]
+pub(crate) struct SegmentEntry {
+    pub(crate) info: SegmentInfo,
+    pub(crate) incarnation: Incarnation,
+}
+
+impl SegmentEntry {
+    /// A segment without content; `used_bytes` is where its content begins.
+    pub(crate) fn empty(id: SegmentId, incarnation: Incarnation, content_start: u64, file_bytes: u64) -> Self {
+        let info = SegmentInfo {
+            id,
+            state: SegmentState::Prepared,
+            first_seqno: Seqno::NONE,
+            last_seqno: Seqno::NONE,
+            first_lsn: Lsn::ZERO,
+            last_entry: Position::default(),
+            first_written_at: UnixMicros::default(),
+            last_written_at: UnixMicros::default(),
+            used_bytes: content_start,
+            file_bytes,
+        };
+        Self { info, incarnation }
+    }
+
+    /// A segment that its footer describes.
+    pub(crate) fn sealed(footer: &Footer, file_bytes: u64) -> Self {
+        let info = SegmentInfo {
+            id: footer.segment,
+            state: SegmentState::Sealed,
+            first_seqno: footer.first_seqno,
+            last_seqno: footer.last_seqno,
+            first_lsn: footer.first_lsn,
+            last_entry: footer.last_entry,
+            first_written_at: footer.first_written_at,
+            last_written_at: footer.last_written_at,
+            used_bytes: footer.used_bytes,
+            file_bytes,
+        };
+        Self { info, incarnation: footer.incarnation }
+    }
+}
+
+/// A durable group, as the table notes it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DurableGroup {
+    pub(crate) segment: SegmentId,
+    /// Last record, with the end of the last complete entry.
+    pub(crate) end: Position,
+    pub(crate) end_offset: u64,
+    pub(crate) first_seqno: Seqno,
+    pub(crate) first_lsn: Lsn,
+    /// The last entry that ends in this group, if one does.
+    pub(crate) entry_end: Option<Position>,
+    pub(crate) written_at: UnixMicros,
+}
+
+/// All segments of a stream that are kept, from its start on, without gaps.
+#[derive(Debug)]
+pub(crate) struct SegmentTable {
+    start: StreamStart,
+    entries: BTreeMap<SegmentId, SegmentEntry>,
+    next: SegmentId,
+    /// Where the durable content ends.
+    durable: Mark,
+}
+
+impl SegmentTable {
+    pub(crate) fn new(start: StreamStart) -> Self {
+        Self { start, entries: BTreeMap::new(), next: start.segment, durable: Mark::default() }
+    }
+
+    /// Where the durable content ends; none where nothing was ever durable.
+    pub(crate) fn durable(&self) -> Mark {
+        self.durable
+    }
+
+    /// What recovery found durable.
+    pub(crate) fn set_recovered(&mut self, durable: Mark) {
+        assert!(self.durable.is_none(), "recovery is over before anything is written");
+        self.durable = durable;
+    }
+
+    pub(crate) fn start(&self) -> StreamStart {
+        self.start
+    }
+
+    /// The ordinal of the segment that is prepared next.
+    pub(crate) fn next_id(&self) -> SegmentId {
+        self.next
+    }
+
+    pub(crate) fn add(&mut self, entry: SegmentEntry) {
+        assert_eq!(entry.info.id, self.next, "segments follow each other");
+        self.next = self.next.next();
+        let before = self.entries.insert(entry.info.id, entry);
+        assert!(before.is_none());
+    }
+
+    pub(crate) fn get(&self, id: SegmentId) -> Option<&SegmentEntry> {
+        self.entries.get(&id)
+    }
+
+    pub(crate) fn entries(&self) -> impl DoubleEndedIterator<Item = &SegmentEntry> {
+        self.entries.values()
+    }
+
+    pub(crate) fn infos(&self) -> Vec<SegmentInfo> {
+        self.entries.values().map(|entry| entry.info.clone()).collect()
+    }
+
+    pub(crate) fn set_state(&mut self, id: SegmentId, state: SegmentState) {
+        let entry = self.entries.get_mut(&id).expect("the writer names segments that are there");
+        let order = |state| match state {
+            SegmentState::Prepared => 0,
+            SegmentState::Active => 1,
+            SegmentState::Full => 2,
+            SegmentState::Sealed => 3,
+        };
+        assert!(order(state) > order(entry.info.state), "segment {id} from {:?} to {state:?}", entry.info.state);
+        entry.info.state = state;
+    }
+
+    /// Notes a group that has become durable.
+    pub(crate) fn add_durable(&mut self, group: &DurableGroup) {
+        let entry = self.entries.get_mut(&group.segment).expect("the writer names segments that are there");
+        let info = &mut entry.info;
+        assert!(group.end_offset > info.used_bytes, "durable content grows");
+        assert!(info.last_seqno == Seqno::NONE || group.first_seqno == info.last_seqno.next());
+        if info.first_seqno == Seqno::NONE {
+            (info.first_seqno, info.first_lsn) = (group.first_seqno, group.first_lsn);
+            info.first_written_at = group.written_at;
+        }
+        info.last_seqno = group.end.seqno;
+        info.last_written_at = group.written_at;
+        info.used_bytes = group.end_offset;
+        if let Some(entry_end) = group.entry_end {
+            info.last_entry = entry_end;
+        }
+        let durable = Mark { segment: group.segment, offset: group.end_offset, position: group.end };
+        assert!(durable.place() > self.durable.place(), "the durable end moves on");
+        self.durable = durable;
+    }
+
+    /// The segment that holds `seqno`, if it is durable.
+    pub(crate) fn holding(&self, seqno: Seqno) -> Option<&SegmentEntry> {
+        self.entries.values().rev().find(|entry| {
+            entry.info.first_seqno != Seqno::NONE && entry.info.first_seqno <= seqno && seqno <= entry.info.last_seqno
+        })
+    }
+
+    /// Forgets the segments below a new start.
+    pub(crate) fn remove_below(&mut self, start: StreamStart) -> Vec<SegmentEntry> {
+        assert!(
+            start.segment >= self.start.segment && start.segment < self.next,
+            "a start moves on, within the stream"
+        );
+        self.start = start;
+        let kept = self.entries.split_off(&start.segment);
+        std::mem::replace(&mut self.entries, kept).into_values().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table() -> SegmentTable {
+        let mut table = SegmentTable::new(StreamStart { segment: SegmentId::new(4), seqno: Seqno::new(10) });
+        for id in 4..=6 {
+            table.add(SegmentEntry::empty(SegmentId::new(id), Incarnation::new(id), 512, 16384));
+        }
+        table
+    }
+
+    fn group(segment: u64, end_offset: u64, first: u64, last: u64) -> DurableGroup {
+        DurableGroup {
+            segment: SegmentId::new(segment),
+            end_offset,
+            end: Position { seqno: Seqno::new(last), ..Position::default() },
+            first_seqno: Seqno::new(first),
+            first_lsn: Lsn::new(first),
+            entry_end: Some(Position { seqno: Seqno::new(last), ..Position::default() }),
+            written_at: UnixMicros::new(1),
+        }
+    }
+
+    #[test]
+    fn groups_are_found_again_by_record() {
+        let mut table = table();
+        table.add_durable(&group(4, 1024, 10, 12));
+        table.add_durable(&group(4, 2048, 13, 13));
+        table.add_durable(&group(5, 1024, 14, 20));
+        let holding = |seqno| table.holding(Seqno::new(seqno)).map(|entry| entry.info.id.get());
+        assert_eq!([9, 10, 13, 14, 20, 21].map(holding), [None, Some(4), Some(4), Some(5), Some(5), None]);
+        let start = StreamStart { segment: SegmentId::new(5), seqno: Seqno::new(14) };
+        assert_eq!(table.remove_below(start).len(), 1);
+        assert!(table.get(SegmentId::new(4)).is_none() && table.start() == start);
+    }
+
+    #[test]
+    #[should_panic(expected = "segment 4 from")]
+    fn states_never_go_back() {
+        let mut table = table();
+        table.set_state(SegmentId::new(4), SegmentState::Sealed);
+        table.set_state(SegmentId::new(4), SegmentState::Active);
+    }
+}

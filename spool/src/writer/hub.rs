@@ -1,0 +1,65 @@
+//! Where the committer's thread sleeps, and how it is woken: at most once per group.
+
+use std::sync::{Condvar, Mutex, PoisonError};
+
+use crate::stream::lock;
+
+#[derive(Debug, Default)]
+struct HubState {
+    /// Something was appended or prepared since the thread last looked.
+    pending: bool,
+    sleeping: bool,
+    stop: bool,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Hub {
+    state: Mutex<HubState>,
+    wake: Condvar,
+}
+
+impl Hub {
+    /// Says that there is work. Costs a wake-up only when the thread sleeps.
+    pub(crate) fn signal(&self) {
+        let mut state = lock(&self.state);
+        state.pending = true;
+        if state.sleeping {
+            state.sleeping = false;
+            drop(state);
+            self.wake.notify_one();
+        }
+    }
+
+    /// Ends the thread's loop.
+    pub(crate) fn stop(&self) {
+        lock(&self.state).stop = true;
+        self.wake.notify_one();
+    }
+
+    /// Sleeps until there is work. False when the loop is to end.
+    pub(crate) fn wait(&self) -> bool {
+        let mut state = lock(&self.state);
+        while !state.pending && !state.stop {
+            state.sleeping = true;
+            state = self.wake.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        state.sleeping = false;
+        state.pending = false;
+        !state.stop
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_signal_before_the_wait_is_not_lost() {
+        let hub = Hub::default();
+        hub.signal();
+        hub.signal();
+        assert!(hub.wait());
+        hub.stop();
+        assert!(!hub.wait());
+    }
+}

@@ -1,0 +1,197 @@
+//! One stream as the committer sees it: the active segment and the groups in flight, oldest first.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use segments::{GROUP_HEADER_BYTES, GroupPlace, GroupView, Mark, Position, SegmentHeader, SegmentSummary, UnixMicros};
+
+use crate::disk::{AlignedBuffer, Token};
+use crate::pool::Prepared;
+use crate::stream::{DurableGroup, ReadyGroup, SegmentState, Stream};
+
+/// The segment that groups go to.
+#[derive(Debug)]
+pub(super) struct Active<F> {
+    pub(super) file: Arc<F>,
+    pub(super) header: SegmentHeader,
+    pub(super) summary: SegmentSummary,
+}
+
+/// A segment that takes no more groups; its footer is written once its last group is durable.
+#[derive(Debug)]
+pub(crate) struct FullSegment<F> {
+    pub(crate) file: Arc<F>,
+    pub(crate) header: SegmentHeader,
+    pub(crate) summary: SegmentSummary,
+}
+
+/// How far a group in flight has come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum FlightState {
+    /// The kernel has not taken all of it yet.
+    Writing,
+    /// Taken, but no sync that covers it was started.
+    Written,
+    /// Covered by the sync with this token.
+    Syncing(Token),
+    /// Covered by a completed sync.
+    Durable,
+}
+
+/// A group between the open group and the durable end.
+#[derive(Debug)]
+pub(super) struct Flight<F> {
+    pub(super) file: Arc<F>,
+    pub(super) group: DurableGroup,
+    pub(super) entry_end: Position,
+    pub(super) offset: u64,
+    pub(super) buffer: Arc<AlignedBuffer>,
+    pub(super) group_bytes: usize,
+    /// Bytes of the front's buffer that come free with it.
+    pub(super) charged_bytes: usize,
+    pub(super) state: FlightState,
+    /// Bytes the kernel has taken.
+    pub(super) done_bytes: usize,
+    /// Passing failures in a row.
+    pub(super) attempts: u32,
+}
+
+#[derive(Debug)]
+pub(super) struct Lane<F> {
+    pub(super) stream: Arc<Stream<F>>,
+    pub(super) active: Option<Active<F>>,
+    /// Taken from the front, but no segment is there for it yet.
+    pub(super) waiting: Option<ReadyGroup>,
+    pub(super) flights: VecDeque<Flight<F>>,
+    /// Number of `flights[0]`; numbers are never used twice.
+    pub(super) first_flight: u64,
+    pub(super) in_flight_bytes: usize,
+    pub(super) full: VecDeque<FullSegment<F>>,
+    last_written_at: UnixMicros,
+}
+
+impl<F> Lane<F> {
+    pub(super) fn new(stream: Arc<Stream<F>>, last_written_at: UnixMicros) -> Self {
+        Self {
+            stream,
+            active: None,
+            waiting: None,
+            flights: VecDeque::new(),
+            first_flight: 0,
+            in_flight_bytes: 0,
+            full: VecDeque::new(),
+            last_written_at,
+        }
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
+        self.flights.is_empty() && self.waiting.is_none()
+    }
+
+    /// The next group that may be started now. A group that still fills is taken only when nothing of the stream is
+    /// in flight: it goes on filling while the device is busy, and one large group beats two small ones.
+    pub(super) fn next_group(&mut self, in_flight_bytes_max: usize) -> Option<ReadyGroup> {
+        if let Some(waiting) = self.waiting.take() {
+            return Some(waiting);
+        }
+        if self.in_flight_bytes >= in_flight_bytes_max {
+            return None;
+        }
+        let partial = self.flights.is_empty();
+        self.stream.front().take(partial)
+    }
+
+    /// Gives the group its place: in the active segment, or at the beginning of a prepared one.
+    /// Hands the group back where no prepared segment is there.
+    pub(super) fn place(&mut self, group: ReadyGroup, now: UnixMicros) -> Result<(), ReadyGroup> {
+        let geometry = self.stream.geometry;
+        let group_bytes = geometry.padded(group.builder.used_bytes() as u64);
+        let fits = |active: &Active<F>| active.summary.used_bytes + group_bytes <= geometry.content_end();
+        if !self.active.as_ref().is_some_and(fits) {
+            let Some(prepared) = self.stream.prepared().pop_front() else { return Err(group) };
+            self.rotate(prepared);
+        }
+        self.last_written_at = self.last_written_at.max(now);
+        let durable = self.stream.table().durable();
+        let flight = self.seal_group(group, durable);
+        assert!(flight.offset + flight.group_bytes as u64 <= geometry.content_end());
+        self.in_flight_bytes += flight.group_bytes;
+        self.flights.push_back(flight);
+        Ok(())
+    }
+
+    /// Begins the prepared segment; the one before is full.
+    fn rotate(&mut self, prepared: Prepared<F>) {
+        let mut table = self.stream.table();
+        if let Some(Active { file, header, summary }) = self.active.take() {
+            assert!(header.segment < prepared.header.segment, "segments follow each other");
+            table.set_state(header.segment, SegmentState::Full);
+            self.full.push_back(FullSegment { file, header, summary });
+        }
+        table.set_state(prepared.header.segment, SegmentState::Active);
+        let summary = SegmentSummary::new(&self.stream.geometry);
+        self.active = Some(Active { file: prepared.file, header: prepared.header, summary });
+    }
+
+    /// Completes the group's checksums for its place and takes it into the segment's summary.
+    fn seal_group(&mut self, group: ReadyGroup, mark: Mark) -> Flight<F> {
+        let active = self.active.as_mut().expect("the caller has placed the group in it");
+        let (geometry, incarnation) = (self.stream.geometry, active.header.incarnation);
+        let offset = active.summary.used_bytes;
+        let ReadyGroup { builder, mut buffer, end, entry_end } = group;
+        let place = GroupPlace { incarnation, offset, written_at: self.last_written_at, mark };
+        let group_bytes = builder.finish(&mut buffer, &geometry, &place);
+        active.summary.add_group(&GroupView::of_own(&buffer[..group_bytes], &geometry, incarnation, offset));
+        let entry_ends_here = entry_end.seqno >= builder.first_seqno();
+        let group = DurableGroup {
+            segment: active.header.segment,
+            end,
+            end_offset: offset + group_bytes as u64,
+            first_seqno: builder.first_seqno(),
+            first_lsn: active.summary.first_lsn,
+            entry_end: entry_ends_here.then_some(entry_end),
+            written_at: self.last_written_at,
+        };
+        Flight {
+            file: Arc::clone(&active.file),
+            group,
+            entry_end,
+            offset,
+            buffer: Arc::new(buffer),
+            group_bytes,
+            charged_bytes: builder.used_bytes() - GROUP_HEADER_BYTES,
+            state: FlightState::Writing,
+            done_bytes: 0,
+            attempts: 0,
+        }
+    }
+
+    /// The flight with this number.
+    pub(super) fn flight(&mut self, number: u64) -> &mut Flight<F> {
+        let index = number.checked_sub(self.first_flight).expect("a flight leaves only when it is durable");
+        &mut self.flights[index as usize]
+    }
+
+    /// Last record of the unbroken run of groups that the kernel has taken, if that run is not empty.
+    pub(super) fn written_end(&self) -> Option<Position> {
+        let written = self.flights.iter().take_while(|flight| flight.state != FlightState::Writing);
+        written.last().map(|flight| flight.group.end)
+    }
+
+    /// Takes the unbroken run of durable groups off the front of the flights.
+    pub(super) fn take_durable(&mut self) -> Vec<Flight<F>> {
+        let count = self.flights.iter().take_while(|flight| flight.state == FlightState::Durable).count();
+        self.first_flight += count as u64;
+        let taken: Vec<_> = self.flights.drain(..count).collect();
+        self.in_flight_bytes -= taken.iter().map(|flight| flight.group_bytes).sum::<usize>();
+        taken
+    }
+
+    /// Full segments whose groups are all durable.
+    pub(super) fn take_sealable(&mut self) -> Vec<FullSegment<F>> {
+        let first_in_flight = self.flights.front().map(|flight| flight.group.segment);
+        let done = |full: &FullSegment<F>| first_in_flight.is_none_or(|first| full.header.segment < first);
+        let count = self.full.iter().take_while(|full| done(full)).count();
+        self.full.drain(..count).collect()
+    }
+}

@@ -1,0 +1,321 @@
+//! The committer: one state machine that owns the disk's queue and serves all streams.
+//!
+//! It has no thread and no clock of its own. [`Committer::step`] starts what can be started, waits for what is in
+//! flight, and publishes what has become durable; a thread drives it in production, a producer that waits alone drives
+//! it inline, and a simulation drives it step by step.
+//!
+//! Group commit is greedy and sets its own pace: whatever has gathered is written as soon as nothing of its stream is
+//! in flight; while it is written and synced, the next group fills. Full groups do not wait for that, up to
+//! `in_flight_bytes_max`. One sync per file and reap covers every group that the kernel had taken before it.
+//!
+//! Why a completed sync covers a group: the sync is started only after the completion of the group's write was reaped
+//! (`Written` before `Syncing`), and fdatasync covers completed writes of that file. Durable is the end of the unbroken
+//! run of covered groups, whatever order the completions came in.
+
+mod hub;
+mod lane;
+mod thread;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::disk::{ATTEMPTS_MAX, Completion, Disk, DiskFile, Queue, Token, is_passing, resume_at, write_all_at};
+use crate::error::{Error, IoContext, Result};
+use crate::layout::segment_path;
+use crate::shared::Shared;
+use crate::stream::TailGroup;
+
+pub(crate) use hub::Hub;
+pub(crate) use lane::FullSegment;
+use lane::{Flight, FlightState, Lane};
+pub(crate) use thread::{PanicGuard, drive_inline, run, wake};
+
+/// A lone group of at most this size is written and synced by plain calls: at depth 1 the ring only adds latency
+/// (16.6 k against 20.4 k cycles a second at 4 KiB), and above it the ring's overlap with the next group wins.
+const PLAIN_BYTES_MAX: usize = 128 << 10;
+
+/// What a step came to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Outcome {
+    /// Something was done; there may be more.
+    Progress,
+    /// Nothing to do until a producer appends.
+    Idle,
+    /// A group waits for a prepared segment.
+    Blocked,
+    /// The store has stopped writing.
+    Ended,
+}
+
+/// Who an operation in flight belongs to.
+#[derive(Clone, Copy, Debug)]
+enum Operation {
+    Write { lane: usize, flight: u64 },
+    Sync { lane: usize, attempts: u32 },
+}
+
+pub(crate) struct Committer<D: Disk> {
+    queue: D::Queue,
+    lanes: Vec<Lane<D::File>>,
+    operations: HashMap<Token, Operation>,
+    /// Files of syncs in flight, so that a passing failure can be started again.
+    sync_files: HashMap<Token, Arc<D::File>>,
+    completions: Vec<Completion>,
+    last_token: u64,
+}
+
+impl<D: Disk> std::fmt::Debug for Committer<D> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Committer({} operations in flight)", self.operations.len())
+    }
+}
+
+impl<D: Disk> Committer<D> {
+    pub(crate) fn new(
+        queue: D::Queue,
+        streams: impl Iterator<Item = (Arc<crate::stream::Stream<D::File>>, segments::UnixMicros)>,
+    ) -> Self {
+        let lanes: Vec<_> = streams.map(|(stream, last_written_at)| Lane::new(stream, last_written_at)).collect();
+        assert!(queue.depth() > lanes.len() * 2, "each lane has room for a write and a sync");
+        Self {
+            queue,
+            lanes,
+            operations: HashMap::new(),
+            sync_files: HashMap::new(),
+            completions: Vec::new(),
+            last_token: 0,
+        }
+    }
+
+    /// One round: start, wait for something, publish. A failure poisons the store.
+    pub(crate) fn step(&mut self, shared: &Shared<D>) -> Outcome {
+        if shared.is_ended() {
+            return Outcome::Ended;
+        }
+        match self.round(shared) {
+            Ok(outcome) => outcome,
+            Err(error) => {
+                shared.poison(error);
+                Outcome::Ended
+            }
+        }
+    }
+
+    fn round(&mut self, shared: &Shared<D>) -> Result<Outcome> {
+        if self.commit_lone_group(shared)? {
+            return Ok(Outcome::Progress);
+        }
+        for lane in 0..self.lanes.len() {
+            self.start_groups(lane, shared)?;
+        }
+        if self.queue.in_flight() == 0 {
+            let blocked = self.lanes.iter().any(|lane| lane.waiting.is_some());
+            return Ok(if blocked { Outcome::Blocked } else { Outcome::Idle });
+        }
+        self.reap(shared)?;
+        for lane in 0..self.lanes.len() {
+            self.start_syncs(lane);
+            self.publish(lane, shared);
+        }
+        Ok(Outcome::Progress)
+    }
+
+    /// Plain calls where one group is all there is to do.
+    fn commit_lone_group(&mut self, shared: &Shared<D>) -> Result<bool> {
+        if self.queue.in_flight() > 0 || self.lanes.iter().any(|lane| !lane.is_idle()) {
+            return Ok(false);
+        }
+        let ready = self.lanes.iter().map(|lane| lane.stream.front().ready_count());
+        let mut ready = ready.enumerate().filter(|(_, count)| *count > 0);
+        let (Some((lane, 1)), None) = (ready.next(), ready.next()) else { return Ok(false) };
+        if !self.place_next(lane, shared)? {
+            return Ok(false);
+        }
+        let flight = self.lanes[lane].flights.back().expect("just placed");
+        if flight.group_bytes > PLAIN_BYTES_MAX {
+            self.start_write(lane, self.lanes[lane].first_flight);
+            return Ok(true);
+        }
+        let path = segment_path(&shared.dir, self.lanes[lane].stream.kind, flight.group.segment);
+        let block_bytes = self.lanes[lane].stream.geometry.block_bytes;
+        write_all_at(&*flight.file, &flight.buffer[..flight.group_bytes], flight.offset, block_bytes)
+            .doing("write", &path)?;
+        flight.file.sync_data().doing("sync", &path)?;
+        self.lanes[lane].flights.back_mut().expect("just placed").state = FlightState::Durable;
+        self.publish(lane, shared);
+        Ok(true)
+    }
+
+    /// Takes the next group of a lane and gives it a place. False where there is none, or no segment for it.
+    fn place_next(&mut self, lane: usize, shared: &Shared<D>) -> Result<bool> {
+        let lane = &mut self.lanes[lane];
+        let Some(group) = lane.next_group(shared.options.in_flight_bytes_max) else { return Ok(false) };
+        let begun = lane.active.as_ref().map(|active| active.header.segment);
+        if let Err(group) = lane.place(group, shared.environment.clock.now()) {
+            lane.waiting = Some(group);
+            shared.want_prepared(lane.stream.kind);
+            return Ok(false);
+        }
+        let now = lane.active.as_ref().map(|active| active.header.segment);
+        if begun != now {
+            // The next one is prepared while this one fills.
+            shared.maintenance.request_prepare(lane.stream.kind);
+        }
+        Ok(true)
+    }
+
+    fn start_groups(&mut self, lane: usize, shared: &Shared<D>) -> Result<()> {
+        // One place per lane stays free for the sync of what is in flight.
+        let room = |committer: &Self| committer.queue.in_flight() + committer.lanes.len() < committer.queue.depth();
+        while room(self) && self.place_next(lane, shared)? {
+            let flight = self.lanes[lane].first_flight + self.lanes[lane].flights.len() as u64 - 1;
+            self.start_write(lane, flight);
+        }
+        Ok(())
+    }
+
+    fn new_token(&mut self, operation: Operation) -> Token {
+        self.last_token += 1;
+        let token = Token(self.last_token);
+        self.operations.insert(token, operation);
+        token
+    }
+
+    fn start_write(&mut self, lane: usize, flight: u64) {
+        let token = self.new_token(Operation::Write { lane, flight });
+        let Flight { file, buffer, group_bytes, done_bytes, offset, state, .. } = self.lanes[lane].flight(flight);
+        assert_eq!(*state, FlightState::Writing);
+        let (bytes, offset) = (*done_bytes..*group_bytes, *offset + *done_bytes as u64);
+        self.queue.write(token, file, buffer, bytes, offset);
+    }
+
+    /// One sync per file covers every group of it that the kernel has taken. While one is in flight the next waits.
+    fn start_syncs(&mut self, index: usize) {
+        while self.queue.in_flight() < self.queue.depth() {
+            let is_syncing = |file: &Arc<D::File>| self.sync_files.values().any(|syncing| Arc::ptr_eq(syncing, file));
+            let mut written = self.lanes[index].flights.iter().filter(|flight| flight.state == FlightState::Written);
+            let Some(first) = written.find(|flight| !is_syncing(&flight.file)) else { return };
+            let file = Arc::clone(&first.file);
+            let token = self.new_token(Operation::Sync { lane: index, attempts: 0 });
+            let written = self.lanes[index].flights.iter_mut().filter(|flight| flight.state == FlightState::Written);
+            for flight in written.filter(|flight| Arc::ptr_eq(&flight.file, &file)) {
+                flight.state = FlightState::Syncing(token);
+            }
+            self.queue.sync(token, &file);
+            self.sync_files.insert(token, file);
+        }
+    }
+
+    fn reap(&mut self, shared: &Shared<D>) -> Result<()> {
+        let mut completions = std::mem::take(&mut self.completions);
+        let reaped = self.queue.reap(&mut completions).doing("wait for writes in", &shared.dir);
+        for completion in completions.drain(..) {
+            let operation = self.operations.remove(&completion.token).expect("one completion per operation");
+            match operation {
+                Operation::Write { lane, flight } => self.complete_write(lane, flight, completion.result, shared)?,
+                Operation::Sync { lane, attempts } => self.complete_sync(lane, completion, attempts, shared)?,
+            }
+        }
+        self.completions = completions;
+        reaped
+    }
+
+    /// A short or interrupted write goes on from the last whole block; anything else fails the store.
+    fn complete_write(
+        &mut self,
+        lane: usize,
+        number: u64,
+        result: std::io::Result<usize>,
+        shared: &Shared<D>,
+    ) -> Result<()> {
+        let (kind, block_bytes) = (self.lanes[lane].stream.kind, self.lanes[lane].stream.geometry.block_bytes);
+        let flight = self.lanes[lane].flight(number);
+        let path = segment_path(&shared.dir, kind, flight.group.segment);
+        let before = flight.done_bytes;
+        match result {
+            Ok(written) if before + written >= flight.group_bytes => {
+                flight.done_bytes = flight.group_bytes;
+                flight.state = FlightState::Written;
+                return Ok(());
+            }
+            Ok(written) => flight.done_bytes = resume_at(before + written, block_bytes as usize),
+            Err(error) if is_passing(&error) => {}
+            Err(error) => return Err(Error::io("write", &path, error)),
+        }
+        flight.attempts = if flight.done_bytes > before { 0 } else { flight.attempts + 1 };
+        if flight.attempts >= ATTEMPTS_MAX {
+            let message =
+                format!("{} of {} bytes written after {ATTEMPTS_MAX} attempts", flight.done_bytes, flight.group_bytes);
+            return Err(Error::io("write", &path, std::io::Error::new(std::io::ErrorKind::WriteZero, message)));
+        }
+        self.start_write(lane, number);
+        Ok(())
+    }
+
+    /// Only an interrupted sync is asked again: the kernel has not tried it. After any other failure nothing is known
+    /// about the bytes, and a second sync would lie.
+    fn complete_sync(&mut self, index: usize, completion: Completion, attempts: u32, shared: &Shared<D>) -> Result<()> {
+        let token = completion.token;
+        let file = self.sync_files.remove(&token).expect("kept until its completion");
+        let covered = |flight: &&mut Flight<D::File>| flight.state == FlightState::Syncing(token);
+        match completion.result {
+            Ok(_) => {
+                let lane = &mut self.lanes[index];
+                lane.flights.iter_mut().filter(covered).for_each(|flight| flight.state = FlightState::Durable);
+                Ok(())
+            }
+            Err(error) if is_passing(&error) && attempts < ATTEMPTS_MAX => {
+                let again = self.new_token(Operation::Sync { lane: index, attempts: attempts + 1 });
+                let lane = &mut self.lanes[index];
+                lane.flights.iter_mut().filter(covered).for_each(|flight| flight.state = FlightState::Syncing(again));
+                self.queue.sync(again, &file);
+                self.sync_files.insert(again, file);
+                Ok(())
+            }
+            Err(error) => {
+                let lane = &self.lanes[index];
+                let covered = lane.flights.iter().find(|flight| flight.state == FlightState::Syncing(token));
+                let segment = covered.expect("a sync covers a group").group.segment;
+                Err(Error::io("sync", &segment_path(&shared.dir, lane.stream.kind, segment), error))
+            }
+        }
+    }
+
+    /// Moves the watermarks of a lane, in this order: what readers need to find the groups, then the durable end.
+    fn publish(&mut self, index: usize, shared: &Shared<D>) {
+        let lane = &mut self.lanes[index];
+        let stream = Arc::clone(&lane.stream);
+        if let Some(written) = lane.written_end() {
+            let mut front = stream.front();
+            if written.seqno > front.watermarks().written.seqno {
+                front.make_written(written);
+            }
+        }
+        let durable = lane.take_durable();
+        let Some(last) = durable.last() else { return };
+        let (end, entry_end, segment) = (last.group.end, last.entry_end, last.group.segment);
+        assert!(end.seqno >= entry_end.seqno);
+        let freed_bytes = durable.iter().map(|flight| flight.charged_bytes).sum();
+        durable.iter().for_each(|flight| stream.table().add_durable(&flight.group));
+        let released: Vec<_> = durable.into_iter().flat_map(|flight| stream.tail().push(tail_group(flight))).collect();
+        stream.publish_durable(end, entry_end, freed_bytes);
+        let mut front = stream.front();
+        released.into_iter().filter_map(Arc::into_inner).for_each(|buffer| front.give_back(buffer));
+        drop(front);
+        shared.maintenance.note_durable(shared.environment.clock.elapsed());
+        for full in lane.take_sealable() {
+            assert!(full.header.segment < segment || lane.active.is_some());
+            shared.maintenance.request_seal(stream.kind, full);
+        }
+    }
+
+    /// True when something is in flight, waits, or could be taken.
+    pub(crate) fn has_work(&self) -> bool {
+        self.lanes.iter().any(|lane| !lane.is_idle() || lane.stream.front().has_ready(true))
+    }
+}
+
+fn tail_group<F>(flight: Flight<F>) -> TailGroup {
+    let Flight { group, offset, group_bytes, buffer, .. } = flight;
+    TailGroup { segment: group.segment, offset, group_bytes, buffer }
+}

@@ -1,0 +1,16 @@
+//! The store as its users see it, on every backend.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `worlds.rs` | the three backends, and the macro that runs a test on each |
+//! | `append.rs` | what is acknowledged comes back, in order, after every kind of end |
+//! | `tear.rs` | C01: a tear at every byte of the last group; the next appends survive the next crash |
+//! | `crash.rs` | a crash at every operation of a store's life |
+//! | `poison.rs` | every write and every sync failing once: nobody hangs, nothing false is acknowledged |
+//! | `cursors.rs` | complete entries only, rotation, cut chains, large entries, confirm, seek, named refusals |
+//! | `retention.rs` | what cursors need stays; what nobody needs goes; files are recycled |
+//! | `refusals.rs` | bad input: newer format, foreign files, damage below the mark, locks, fallback |
+
+mod append;
+mod cursors;
+mod worlds;

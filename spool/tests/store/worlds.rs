@@ -1,0 +1,208 @@
+//! The backends, behind one small trait, and what tests share.
+
+use std::cell::RefCell;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use segments::{Lsn, Position, RecordKind, Seqno, StreamKind, TimelineId};
+use spool::disk::{Loss, SimDisk, SystemDisk};
+use spool::{
+    Backend, BatchLimits, Cursor, Disk, Drive, Environment, RecordInput, Result, SimClock, Store, StoreOptions,
+};
+
+pub const TXN: StreamKind = StreamKind::Txn;
+
+/// A place where a store lies, on one backend.
+pub trait World {
+    type Disk: Disk;
+
+    fn new() -> Self;
+    fn dir(&self) -> PathBuf;
+    fn create_with(&self, options: &StoreOptions) -> Result<Store<Self::Disk>>;
+    fn open_with(&self, options: &StoreOptions) -> Result<Store<Self::Disk>>;
+    /// The worst end that the backend can give: what is not synced is lost where that can be simulated; on real files
+    /// the process forgets everything. Stores of before must be gone.
+    fn crash(&self);
+
+    fn create(&self) -> Store<Self::Disk> {
+        self.create_with(&StoreOptions::tiny()).expect("created")
+    }
+
+    fn open(&self) -> Store<Self::Disk> {
+        self.open_with(&StoreOptions::tiny()).expect("opened")
+    }
+}
+
+/// Real files.
+pub struct SystemWorld<const RING: bool> {
+    dir: tempfile::TempDir,
+}
+
+impl<const RING: bool> SystemWorld<RING> {
+    fn options(options: &StoreOptions) -> StoreOptions {
+        StoreOptions { backend: if RING { Backend::IoUring } else { Backend::Pwrite }, ..options.clone() }
+    }
+}
+
+impl<const RING: bool> World for SystemWorld<RING> {
+    type Disk = SystemDisk;
+
+    fn new() -> Self {
+        note_backend(if RING { "io_uring" } else { "pwrite" });
+        Self { dir: tempfile::tempdir().expect("a folder for tests") }
+    }
+
+    fn dir(&self) -> PathBuf {
+        self.dir.path().join("store")
+    }
+
+    fn create_with(&self, options: &StoreOptions) -> Result<Store<SystemDisk>> {
+        Store::create(&self.dir(), &Self::options(options))
+    }
+
+    fn open_with(&self, options: &StoreOptions) -> Result<Store<SystemDisk>> {
+        Store::open(&self.dir(), &Self::options(options))
+    }
+
+    fn crash(&self) {}
+}
+
+/// The simulated disk, without threads.
+pub struct SimWorld {
+    pub disk: RefCell<SimDisk>,
+    pub environment: Environment,
+    pub clock: Arc<SimClock>,
+}
+
+impl World for SimWorld {
+    type Disk = SimDisk;
+
+    fn new() -> Self {
+        note_backend("simulated");
+        let (environment, clock) = Environment::simulated(11);
+        Self { disk: RefCell::new(SimDisk::new()), environment, clock }
+    }
+
+    fn dir(&self) -> PathBuf {
+        PathBuf::from("/store")
+    }
+
+    fn create_with(&self, options: &StoreOptions) -> Result<Store<SimDisk>> {
+        Store::create_on(self.disk.borrow().clone(), self.environment.clone(), Drive::Manual, &self.dir(), options)
+    }
+
+    fn open_with(&self, options: &StoreOptions) -> Result<Store<SimDisk>> {
+        Store::open_on(self.disk.borrow().clone(), self.environment.clone(), Drive::Manual, &self.dir(), options)
+    }
+
+    fn crash(&self) {
+        let crashed = self.disk.borrow().crash(Loss::Unsynced);
+        *self.disk.borrow_mut() = crashed;
+    }
+}
+
+/// Tells the runner of all tests which backends were really used.
+fn note_backend(backend: &str) {
+    let Some(path) = std::env::var_os("WALSPOOL_TEST_REPORT") else { return };
+    let mut file = std::fs::OpenOptions::new().create(true).append(true).open(path).expect("the report can be written");
+    file.write_all(format!("{{\"backend\":\"{backend}\"}}\n").as_bytes()).expect("the report can be written");
+}
+
+/// Runs a generic test function on every backend.
+#[macro_export]
+macro_rules! on_every_backend {
+    ($($name:ident),+ $(,)?) => {$(
+        mod $name {
+            #[test]
+            fn pwrite() {
+                super::$name(<$crate::worlds::SystemWorld<false> as $crate::worlds::World>::new());
+            }
+            #[test]
+            fn io_uring() {
+                super::$name(<$crate::worlds::SystemWorld<true> as $crate::worlds::World>::new());
+            }
+            #[test]
+            fn simulated() {
+                super::$name(<$crate::worlds::SimWorld as $crate::worlds::World>::new());
+            }
+        }
+    )+};
+}
+
+/// A record of an entry that ends at `lsn`.
+pub fn record(first: bool, last: bool, lsn: u64, body: &[u8]) -> RecordInput<'_> {
+    RecordInput { first, last, kind: RecordKind(1), schema: 1, timeline: TimelineId::new(1), lsn: Lsn::new(lsn), body }
+}
+
+/// An entry of one record.
+pub fn entry(lsn: u64, body: &[u8]) -> RecordInput<'_> {
+    record(true, true, lsn, body)
+}
+
+/// A body that tells which record it is of, `bytes` long.
+pub fn body_of(number: u64, bytes: usize) -> Vec<u8> {
+    let mut body: Vec<u8> = (0..bytes).map(|at| (number as usize * 31 + at * 7) as u8).collect();
+    let label = number.to_le_bytes();
+    let labelled = label.len().min(bytes);
+    body[..labelled].copy_from_slice(&label[..labelled]);
+    body
+}
+
+/// What a reader saw of one record.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Seen {
+    pub seqno: u64,
+    pub lsn: u64,
+    pub first: bool,
+    pub last: bool,
+    pub body: Vec<u8>,
+}
+
+/// Reads everything that is there, with batches of at most `limits`.
+pub fn read_all_with<D: Disk>(cursor: &mut Cursor<D>, limits: BatchLimits) -> Vec<Seen> {
+    let mut seen = Vec::new();
+    while let Some(batch) = cursor.next_batch(limits).expect("readable") {
+        assert!(!batch.is_empty() && batch.len() <= limits.records_max);
+        seen.extend(batch.records().map(|record| Seen {
+            seqno: record.meta.seqno.get(),
+            lsn: record.meta.lsn.get(),
+            first: record.meta.first,
+            last: record.meta.last,
+            body: record.body.to_vec(),
+        }));
+        batch.finish().expect("nothing happened to the bytes");
+    }
+    seen
+}
+
+pub fn read_all<D: Disk>(cursor: &mut Cursor<D>) -> Vec<Seen> {
+    read_all_with(cursor, BatchLimits::default())
+}
+
+/// The LSNs of the entries that a new cursor sees from the beginning.
+pub fn entry_lsns<D: Disk>(store: &Store<D>, cursor_name: &str) -> Vec<u64> {
+    let mut cursor = store.register(cursor_name, TXN, spool::CursorStart::Earliest).expect("registered");
+    read_all(&mut cursor).into_iter().filter(|record| record.last).map(|record| record.lsn).collect()
+}
+
+pub fn position(seqno: u64, lsn: u64) -> Position {
+    Position { seqno: Seqno::new(seqno), lsn: Lsn::new(lsn), timeline: TimelineId::new(1) }
+}
+
+/// Every file below a real folder, with its bytes.
+pub fn files_below(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    let mut found = Vec::new();
+    let mut folders = vec![dir.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).expect("listed") {
+            let path = entry.expect("listed").path();
+            match path.is_dir() {
+                true => folders.push(path),
+                false => found.push((path.clone(), std::fs::read(&path).expect("read"))),
+            }
+        }
+    }
+    found.sort();
+    found
+}
