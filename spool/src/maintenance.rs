@@ -39,7 +39,7 @@ pub(crate) struct Maintenance<F> {
 
 enum Job<F> {
     Prepare(StreamKind),
-    Seal(StreamKind, FullSegment<F>),
+    Seal(StreamKind, Box<FullSegment<F>>),
     Marks,
     Confirms,
 }
@@ -113,7 +113,7 @@ impl<F> Maintenance<F> {
             return Some(Job::Prepare(stream));
         }
         if let Some((stream, full)) = jobs.seals.pop_front() {
-            return Some(Job::Seal(stream, full));
+            return Some(Job::Seal(stream, Box::new(full)));
         }
         if jobs.unmarked_since.is_some_and(|since| now >= since + mark_idle) {
             jobs.unmarked_since = None;

@@ -30,11 +30,12 @@ pub use batch::Batch;
 use collect::Progress;
 pub(crate) use hub::CursorHub;
 use hub::Held;
-pub(crate) use latest::latest_entry;
-use reader::StreamReader;
+pub(crate) use latest::{entry_first, latest_entry};
+pub(crate) use reader::{SegmentView, StreamReader};
 pub use register::CursorState;
 use register::Register;
 pub(crate) use register::{Owner, peek};
+pub(crate) use window::Place;
 
 /// Where a new cursor begins.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

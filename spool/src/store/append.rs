@@ -27,7 +27,7 @@ pub struct StateEntry {
 }
 
 /// Longest state that is read back: far above any real one, and a bound for the memory that a damaged one may ask for.
-const STATE_BYTES_MAX: usize = 256 << 20;
+pub(crate) const STATE_BYTES_MAX: usize = 256 << 20;
 
 impl<D: Disk> Store<D> {
     /// Accepts a record; it becomes durable soon, with those that were accepted before it. Waits while the stream's

@@ -22,7 +22,9 @@ use crate::shared::{Drive, Shared};
 use crate::stream::lock;
 use crate::writer;
 
+pub(crate) use append::STATE_BYTES_MAX;
 pub use append::StateEntry;
+pub(crate) use open::check_is_store;
 
 /// A store on the operating system's files.
 pub type SystemStore = Store<SystemDisk>;

@@ -85,7 +85,7 @@ impl<D: Disk> Store<D> {
     }
 }
 
-fn check_is_store<D: Disk>(disk: &D, dir: &Path) -> Result<()> {
+pub(crate) fn check_is_store<D: Disk>(disk: &D, dir: &Path) -> Result<()> {
     let not_a_store = |reason: String| Err(Error::NotAStore { path: dir.to_owned(), reason });
     if !disk.is_dir(dir).doing("look for", dir)? {
         return not_a_store("there is no such folder".to_owned());

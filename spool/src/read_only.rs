@@ -1,0 +1,236 @@
+//! A look at a store without its lock: for tools, for status while the daemon is down, and beside a running writer.
+//!
+//! Nothing is written, nothing is locked for longer than a read, no time stamp changes but that of last access. Beside
+//! a running writer the end of the active segment is the last whole group that is seen; it may be written but not
+//! synced yet.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use segments::{Footer, Position, ScanEnd, SegmentHeader, Seqno, StoreId, StreamKind, parse_segment_file_name};
+
+use crate::cursor::{CursorInfo, Place, SegmentView, StreamReader, holds_from, info, latest_entry, names, peek};
+use crate::disk::{Access, Backend, Disk, SystemDisk};
+use crate::error::{Error, IoContext, Result};
+use crate::layout::{CURSORS_DIR, cursor_path, segment_path, stream_dir};
+use crate::lock::StoreLock;
+use crate::mark::{MarkRegister, Marks, StreamMarks, StreamStart};
+use crate::recovery::{Expected, read_footer, read_header, scan_groups};
+use crate::store::{STATE_BYTES_MAX, STREAMS, StateEntry};
+use crate::stream::{DurableGroup, SegmentEntry, SegmentInfo, SegmentState, SegmentTable, TailGroup};
+
+/// A store seen from outside.
+#[derive(Debug)]
+pub struct ReadOnlyStore<D: Disk = SystemDisk> {
+    disk: D,
+    dir: PathBuf,
+    marks: Marks,
+}
+
+/// A segment's file, opened for looking: its header, and its footer where it is sealed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SegmentFile {
+    /// Its path.
+    pub path: PathBuf,
+    /// Its header.
+    pub header: SegmentHeader,
+    /// Its footer; `None` where it is not sealed.
+    pub footer: Option<Footer>,
+}
+
+#[derive(Debug)]
+struct StaticView {
+    table: std::sync::Mutex<SegmentTable>,
+}
+
+impl SegmentView for StaticView {
+    fn with_table<T>(&self, look: impl FnOnce(&SegmentTable) -> T) -> T {
+        look(&crate::stream::lock(&self.table))
+    }
+
+    fn in_memory(&self, _place: Place) -> Option<TailGroup> {
+        None
+    }
+}
+
+impl ReadOnlyStore<SystemDisk> {
+    /// Looks at the store in `dir`.
+    ///
+    /// # Errors
+    /// `NotAStore`, `Corrupt` where the mark register is damaged, `UnsupportedVersion`, `Io`.
+    pub fn open(dir: &Path) -> Result<Self> {
+        let disk = SystemDisk::new(Backend::Pwrite).map_err(|reason| Error::Backend { reason })?;
+        Self::open_on(disk, dir)
+    }
+}
+
+impl<D: Disk> ReadOnlyStore<D> {
+    /// As [`ReadOnlyStore::open`], on any disk.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn open_on(disk: D, dir: &Path) -> Result<Self> {
+        crate::store::check_is_store(&disk, dir)?;
+        let marks = MarkRegister::peek(&disk, dir)?;
+        Ok(Self { disk, dir: dir.to_owned(), marks })
+    }
+
+    /// The store's identity.
+    #[must_use]
+    pub fn id(&self) -> StoreId {
+        self.marks.store
+    }
+
+    /// The store's folder.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// What the mark register says.
+    #[must_use]
+    pub fn marks(&self) -> &Marks {
+        &self.marks
+    }
+
+    /// Who writes to the store at the moment: `None` when nobody does, the process id where the writer told it.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub fn writer(&self) -> Result<Option<Option<u32>>> {
+        StoreLock::is_held(&self.disk, &self.dir)
+    }
+
+    /// Ordinals of the segment files of a stream, in order, whatever is in them.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub fn segment_ids(&self, stream: StreamKind) -> Result<Vec<segments::SegmentId>> {
+        let dir = stream_dir(&self.dir, stream);
+        let listed = self.disk.list(&dir).doing("list", &dir)?;
+        let mut found: Vec<_> = listed.iter().filter_map(|name| parse_segment_file_name(name)).collect();
+        found.sort_unstable();
+        Ok(found)
+    }
+
+    /// Header and footer of a segment.
+    ///
+    /// # Errors
+    /// `Corrupt`, `Foreign`, `UnsupportedVersion`, `Io`; other segments can still be looked at.
+    pub fn segment(&self, stream: StreamKind, segment: segments::SegmentId) -> Result<SegmentFile> {
+        let (file, expected) = self.open_segment(stream, segment)?;
+        let header = read_header(&file, &expected)?;
+        let footer = read_footer(&file, &header, &expected)?;
+        Ok(SegmentFile { path: expected.path, header, footer })
+    }
+
+    fn open_segment(&self, stream: StreamKind, segment: segments::SegmentId) -> Result<(D::File, Expected)> {
+        let StreamMarks { epoch, geometry, .. } = *self.marks.stream(stream);
+        let path = segment_path(&self.dir, stream, segment);
+        let file = self.disk.open(&path, Access::Read).doing("open", &path)?;
+        Ok((file, Expected { store: self.marks.store, stream, epoch, geometry, segment, path }))
+    }
+
+    /// The segments of a stream with their content, from the start on.
+    ///
+    /// # Errors
+    /// As [`ReadOnlyStore::segment`], and `Corrupt` for damage in a segment that is not sealed.
+    pub fn segments(&self, stream: StreamKind) -> Result<Vec<SegmentInfo>> {
+        Ok(self.table(stream)?.infos())
+    }
+
+    /// End of the last complete entry that is seen.
+    ///
+    /// # Errors
+    /// As [`ReadOnlyStore::segments`].
+    pub fn entry_end(&self, stream: StreamKind) -> Result<Position> {
+        let table = self.table(stream)?;
+        let ends = table.entries().rev().map(|entry| entry.info.last_entry);
+        Ok(ends.into_iter().find(|entry| entry.seqno != Seqno::NONE).unwrap_or_default())
+    }
+
+    /// The newest complete state that is seen.
+    ///
+    /// # Errors
+    /// As [`ReadOnlyStore::segments`].
+    pub fn latest_state(&self, stream: StreamKind) -> Result<Option<StateEntry>> {
+        let end = self.entry_end(stream)?;
+        let StreamMarks { epoch, geometry, .. } = *self.marks.stream(stream);
+        let view = Arc::new(StaticView { table: std::sync::Mutex::new(self.table(stream)?) });
+        let reader = StreamReader::new(self.disk.clone(), self.dir.clone(), self.marks.store, stream, epoch, geometry, view);
+        latest_entry(reader, end, STATE_BYTES_MAX)
+    }
+
+    /// Every registered cursor.
+    ///
+    /// # Errors
+    /// `Io`, `UnsupportedVersion`.
+    pub fn cursors(&self) -> Result<Vec<CursorInfo>> {
+        let mut found = Vec::new();
+        for name in names(&self.disk, &self.dir.join(CURSORS_DIR))? {
+            let content = peek(&self.disk, &cursor_path(&self.dir, &name))?;
+            // Where a stream cannot be read, its cursors are shown without what they hold.
+            let holds = |stream, oldest| self.table(stream).ok().and_then(|table| holds_from(&table, oldest));
+            found.push(info(name, &content, holds));
+        }
+        Ok(found)
+    }
+
+    /// Bytes that the segment files of all streams take.
+    ///
+    /// # Errors
+    /// As [`ReadOnlyStore::segments`].
+    pub fn store_bytes(&self) -> Result<u64> {
+        let mut bytes = 0;
+        for stream in STREAMS {
+            bytes += self.segments(stream)?.iter().map(|info| info.file_bytes).sum::<u64>();
+        }
+        Ok(bytes)
+    }
+
+    fn table(&self, stream: StreamKind) -> Result<SegmentTable> {
+        let marks = self.marks.stream(stream);
+        let mut table: Option<SegmentTable> = None;
+        for segment in self.segment_ids(stream)? {
+            // A running writer may have moved the start since the register was read: what is there counts.
+            if segment < marks.start.segment {
+                continue;
+            }
+            let Ok((file, expected)) = self.open_segment(stream, segment) else { continue };
+            let table = table.get_or_insert_with(|| SegmentTable::new(StreamStart { segment, seqno: marks.start.seqno }));
+            if table.next_id() != segment {
+                return Err(expected.damage("segment", 0, format!("segment {}", table.next_id()), format!("segment {segment}")));
+            }
+            self.add_segment(table, &file, &expected, marks)?;
+        }
+        Ok(table.unwrap_or_else(|| SegmentTable::new(marks.start)))
+    }
+
+    fn add_segment(&self, table: &mut SegmentTable, file: &D::File, expected: &Expected, marks: &StreamMarks) -> Result<()> {
+        let geometry = expected.geometry;
+        let header = read_header(file, expected)?;
+        if let Some(footer) = read_footer(file, &header, expected)? {
+            table.add(SegmentEntry::sealed(&footer, geometry.segment_bytes));
+            return Ok(());
+        }
+        let scan = scan_groups(file, &header, expected, &marks.mark, None)?;
+        let (start, size) = (geometry.content_start(), geometry.segment_bytes);
+        table.add(SegmentEntry::empty(header.segment, header.incarnation, start, size));
+        let Some((first_seqno, last_seqno)) = scan.summary.seqnos else { return Ok(()) };
+        let entry = scan.summary.last_entry;
+        let end = Position { seqno: last_seqno, ..entry };
+        let entry_end = (entry.seqno != Seqno::NONE).then_some(entry);
+        let is_full = matches!(scan.end, ScanEnd::Clean) && scan.summary.used_bytes == geometry.content_end();
+        table.set_state(header.segment, if is_full { SegmentState::Full } else { SegmentState::Active });
+        table.add_durable(&DurableGroup {
+            segment: header.segment,
+            end,
+            end_offset: scan.summary.used_bytes,
+            first_seqno,
+            first_lsn: scan.summary.first_lsn,
+            entry_end,
+            written_at: scan.summary.last_written_at,
+        });
+        Ok(())
+    }
+}

@@ -1,0 +1,285 @@
+//! What may go: one pure function lists everyone who holds something, and gives the floor. [`Store::retain`] is its
+//! only caller.
+//!
+//! Removal, each step durable before the next:
+//! 1. while registration is locked out, the holds are listed and the new start is computed;
+//! 2. the start is moved in both slots of the mark register: from here on the files below it belong to nobody, and a
+//!    crash lets recovery remove them;
+//! 3. each file goes to the pool where no reader has it open (an exclusive lock says so), else its name is removed and
+//!    the last reader's closing frees it.
+
+use std::time::Duration;
+
+use segments::{Position, SegmentId, Seqno, StreamKind, UnixMicros};
+
+use crate::cursor::{CursorState, entry_first, peek};
+use crate::disk::{Access, Disk, DiskFile};
+use crate::error::{IoContext, Result};
+use crate::layout::{cursor_path, segment_path, stream_dir};
+use crate::mark::StreamStart;
+use crate::shared::Shared;
+use crate::store::Store;
+use crate::stream::{SegmentInfo, SegmentState, lock};
+
+/// Who keeps records.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Holder {
+    /// A cursor, for what its consumer has not confirmed.
+    Cursor(String),
+    /// A register without a valid position; it holds everything.
+    DamagedCursor(String),
+    /// The stream itself: the newest complete entry never goes.
+    NewestEntry,
+    /// The configured least amount.
+    BytesMinimum,
+    /// The configured least age.
+    AgeMinimum,
+    /// Only sealed segments go.
+    Unsealed,
+}
+
+impl Holder {
+    /// Why, in one or a few words.
+    #[must_use]
+    pub fn reason(&self) -> String {
+        match self {
+            Self::Cursor(name) => format!("cursor {name}"),
+            Self::DamagedCursor(name) => format!("cursor_damaged {name}"),
+            Self::NewestEntry => "newest complete entry".to_owned(),
+            Self::BytesMinimum => "minimum size".to_owned(),
+            Self::AgeMinimum => "minimum age".to_owned(),
+            Self::Unsealed => "not sealed".to_owned(),
+        }
+    }
+}
+
+/// Who keeps what.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Hold {
+    /// The stream it concerns.
+    pub stream: StreamKind,
+    /// Who.
+    pub holder: Holder,
+    /// The position behind which it needs everything.
+    pub after: Position,
+    /// First segment that stays because of it.
+    pub segment: SegmentId,
+}
+
+/// What the floor is computed from.
+#[derive(Clone, Debug)]
+pub(crate) struct Facts<'a> {
+    pub(crate) stream: StreamKind,
+    /// From the start on, in order.
+    pub(crate) segments: &'a [SegmentInfo],
+    /// Each cursor of the stream with the older of its positions, or none where it is damaged.
+    pub(crate) cursors: &'a [(String, Option<Position>)],
+    /// First record of the newest complete entry: of a state stream all of it stays, of others its last record.
+    pub(crate) newest_entry: Option<Seqno>,
+    pub(crate) keep_bytes_min: u64,
+    pub(crate) keep_age_min: Duration,
+    pub(crate) now: UnixMicros,
+}
+
+/// The floor of a stream: segments below it may go.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Floor {
+    pub(crate) segment: SegmentId,
+    pub(crate) holds: Vec<Hold>,
+}
+
+/// Lists every hold and takes the lowest. Without segments there is nothing to remove, and no floor.
+pub(crate) fn floor(facts: &Facts<'_>) -> Option<Floor> {
+    let first = facts.segments.first()?;
+    let mut holds = Vec::new();
+    let mut hold = |holder, after, segment| holds.push(Hold { stream: facts.stream, holder, after, segment });
+    let end = facts.segments.last()?.id.next();
+    let needed_from = |seqno: Seqno| {
+        let content = facts.segments.iter().filter(|info| info.last_seqno != Seqno::NONE);
+        content.filter(|info| info.last_seqno >= seqno).map(|info| info.id).next()
+    };
+    for (name, position) in facts.cursors {
+        match position {
+            None => hold(Holder::DamagedCursor(name.clone()), Position::default(), first.id),
+            Some(position) => {
+                // Everything after the position; where nothing is there yet, whatever comes next.
+                let unsealed = facts.segments.iter().find(|info| info.state != SegmentState::Sealed).map(|info| info.id);
+                let segment = needed_from(position.seqno.next()).or(unsealed).unwrap_or(end);
+                hold(Holder::Cursor(name.clone()), *position, segment);
+            }
+        }
+    }
+    // Without a complete entry there is nothing that says up to where the stream was ever whole: all of it stays.
+    let newest = facts.newest_entry.map_or(Some(first.id), needed_from).unwrap_or(first.id);
+    hold(Holder::NewestEntry, Position { seqno: facts.newest_entry.unwrap_or_default(), ..Position::default() }, newest);
+    if let Some(segment) = least_bytes(facts) {
+        hold(Holder::BytesMinimum, Position::default(), segment);
+    }
+    if let Some(segment) = least_age(facts) {
+        hold(Holder::AgeMinimum, Position::default(), segment);
+    }
+    if let Some(info) = facts.segments.iter().find(|info| info.state != SegmentState::Sealed) {
+        hold(Holder::Unsealed, Position::default(), info.id);
+    }
+    let lowest = holds.iter().map(|hold| hold.segment).min().expect("the newest entry always holds");
+    let segment = lowest.min(facts.segments.last()?.id);
+    assert!(segment >= first.id, "a floor never goes below the start");
+    Some(Floor { segment, holds })
+}
+
+/// The first of the newest segments that together hold `keep_bytes_min`.
+fn least_bytes(facts: &Facts<'_>) -> Option<SegmentId> {
+    let mut left = facts.keep_bytes_min;
+    if left == 0 {
+        return None;
+    }
+    for info in facts.segments.iter().rev() {
+        left = left.saturating_sub(info.used_bytes);
+        if left == 0 {
+            return Some(info.id);
+        }
+    }
+    facts.segments.first().map(|info| info.id)
+}
+
+/// The first segment with a group younger than `keep_age_min`. A wall clock that jumped back makes segments look
+/// younger, never older.
+fn least_age(facts: &Facts<'_>) -> Option<SegmentId> {
+    if facts.keep_age_min.is_zero() {
+        return None;
+    }
+    let keep = u64::try_from(facts.keep_age_min.as_micros()).unwrap_or(u64::MAX);
+    let young = |info: &&SegmentInfo| facts.now.get().saturating_sub(info.last_written_at.get()) < keep;
+    facts.segments.iter().find(young).map(|info| info.id)
+}
+
+/// What one pass of retention found and did.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct RetentionReport {
+    /// Every hold.
+    pub holds: Vec<Hold>,
+    /// Segments whose files serve again.
+    pub recycled: Vec<(StreamKind, SegmentId)>,
+    /// Segments whose names were removed.
+    pub removed: Vec<(StreamKind, SegmentId)>,
+}
+
+impl<D: Disk> Store<D> {
+    /// One pass of retention: removes what nobody holds.
+    ///
+    /// # Errors
+    /// `Io` (the store stops writing where the mark register could not be written), `UnsupportedVersion` of a
+    /// register.
+    pub fn retain(&self) -> Result<RetentionReport> {
+        let shared = self.shared();
+        if let Some(failure) = shared.failure() {
+            return Err(failure);
+        }
+        let mut report = RetentionReport::default();
+        for kind in crate::store::STREAMS {
+            let (floor, start) = shared.cursors.exclusively(|| move_start(shared, kind))?;
+            report.holds.extend(floor.into_iter().flat_map(|floor| floor.holds));
+            if let Some(start) = start {
+                remove_below(shared, kind, start, &mut report)?;
+            }
+        }
+        Ok(report)
+    }
+
+    /// Every hold at the moment, for status. Nothing is removed.
+    ///
+    /// # Errors
+    /// As [`Store::retain`].
+    pub fn holds(&self) -> Result<Vec<Hold>> {
+        let shared = self.shared();
+        let mut holds = Vec::new();
+        for kind in crate::store::STREAMS {
+            holds.extend(look(shared, kind)?.into_iter().flat_map(|floor| floor.holds));
+        }
+        Ok(holds)
+    }
+}
+
+/// Steps 1 and 2.
+fn move_start<D: Disk>(shared: &Shared<D>, kind: StreamKind) -> Result<(Option<Floor>, Option<StreamStart>)> {
+    let floor = look(shared, kind)?;
+    let Some(segment) = floor.as_ref().map(|floor| floor.segment) else { return Ok((None, None)) };
+    let stream = shared.stream(kind);
+    let start = {
+        let table = stream.table();
+        let below = table.entries().filter(|entry| entry.info.id < segment).count();
+        let capped = below.min(shared.options.removals_per_pass_max);
+        let Some(first_kept) = table.entries().nth(capped).filter(|_| capped > 0) else { return Ok((floor, None)) };
+        let last_removed = table.entries().nth(capped - 1).expect("there are as many").info.last_seqno;
+        assert!(first_kept.info.id <= segment && last_removed != Seqno::NONE, "only sealed segments go");
+        StreamStart { segment: first_kept.info.id, seqno: last_removed.next() }
+    };
+    let mut register = lock(&shared.marks);
+    register.marks_mut().stream_mut(kind).start = start;
+    if let Err(error) = register.write_both() {
+        drop(register);
+        shared.poison(error.clone());
+        return Err(error);
+    }
+    Ok((floor, Some(start)))
+}
+
+fn look<D: Disk>(shared: &Shared<D>, kind: StreamKind) -> Result<Option<Floor>> {
+    let stream = shared.stream(kind);
+    let entry_end = stream.watermarks().durable_entry_end;
+    let newest_entry = match entry_end.seqno {
+        Seqno::NONE => None,
+        _ if kind.is_state() => Some(entry_first(&mut shared.reader(stream), entry_end)?),
+        last => Some(last),
+    };
+    let mut cursors = Vec::new();
+    for name in crate::cursor::names(&shared.disk, shared.cursors.dir())? {
+        let content = peek(&shared.disk, &cursor_path(&shared.dir, &name))?;
+        match content.oldest() {
+            Some(slot) if slot.owner.stream == kind && content.state == CursorState::Active => {
+                cursors.push((name, Some(slot.position)));
+            }
+            Some(_) => {}
+            None => cursors.push((name, None)),
+        }
+    }
+    let facts = Facts {
+        stream: kind,
+        segments: &stream.table().infos(),
+        cursors: &cursors,
+        newest_entry,
+        keep_bytes_min: shared.options.keep_bytes_min,
+        keep_age_min: shared.options.keep_age_min,
+        now: shared.environment.clock.now(),
+    };
+    Ok(floor(&facts))
+}
+
+/// Step 3. A failure leaves files below the start; the next opening removes them.
+fn remove_below<D: Disk>(shared: &Shared<D>, kind: StreamKind, start: StreamStart, report: &mut RetentionReport) -> Result<()> {
+    let removed = shared.stream(kind).table().remove_below(start);
+    let dir = stream_dir(&shared.dir, kind);
+    let mut unlinked = false;
+    for entry in removed {
+        let segment = entry.info.id;
+        let path = segment_path(&shared.dir, kind, segment);
+        let block_bytes = shared.stream(kind).geometry.block_bytes;
+        let file = shared.disk.open(&path, Access::Write { block_bytes }).doing("open", &path)?;
+        let mut pool = lock(&shared.pool);
+        if pool.has_room() && file.try_lock_exclusive().doing("lock", &path)? {
+            pool.take_in(kind, segment)?;
+            report.recycled.push((kind, segment));
+        } else {
+            shared.disk.unlink(&path).doing("remove", &path)?;
+            report.removed.push((kind, segment));
+            unlinked = true;
+        }
+    }
+    if unlinked {
+        shared.disk.sync_dir(&dir).doing("sync", &dir)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;
