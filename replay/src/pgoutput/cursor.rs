@@ -50,6 +50,7 @@ impl<'a> Cursor<'a> {
         PgoutputError::LimitExceeded { message: self.message, field, limit, found }
     }
 
+    #[inline]
     pub(super) fn take(&mut self, field: &'static str, length: usize) -> Result<&'a [u8]> {
         match self.rest.split_at_checked(length) {
             Some((taken, rest)) => {
@@ -62,6 +63,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
+    #[inline]
     fn array<const N: usize>(&mut self, field: &'static str) -> Result<[u8; N]> {
         match self.rest.split_first_chunk::<N>() {
             Some((taken, rest)) => {
@@ -72,14 +74,17 @@ impl<'a> Cursor<'a> {
         }
     }
 
+    #[inline]
     pub(super) fn u8(&mut self, field: &'static str) -> Result<u8> {
         self.array::<1>(field).map(|[byte]| byte)
     }
 
+    #[inline]
     pub(super) fn u16(&mut self, field: &'static str) -> Result<u16> {
         self.array(field).map(u16::from_be_bytes)
     }
 
+    #[inline]
     pub(super) fn u32(&mut self, field: &'static str) -> Result<u32> {
         self.array(field).map(u32::from_be_bytes)
     }
@@ -106,6 +111,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// A byte that only knows the values in `known`.
+    #[inline]
     pub(super) fn one_of(&mut self, field: &'static str, known: &'static [u8]) -> Result<u8> {
         let before = *self;
         let byte = self.u8(field)?;

@@ -39,13 +39,17 @@ impl<'a> Tuple<'a> {
             return Err(before.limit("column count", COLUMNS_MAX as usize, column_count as usize));
         }
         let bytes = cursor.rest();
+        let mut length = 0;
         for _ in 0..column_count {
-            match cursor.one_of("column kind", b"nutb")? {
-                b'n' | b'u' => {}
-                _ => drop(cursor.counted("column value")?),
+            match column_bytes(&bytes[length..]) {
+                Some(column_bytes) => length += column_bytes,
+                None => {
+                    cursor.take("columns", length)?;
+                    return Err(column_error(cursor));
+                }
             }
         }
-        let length = bytes.len() - cursor.rest().len();
+        cursor.take("columns", length)?;
         Ok(Self { column_count, bytes: &bytes[..length] })
     }
 
@@ -67,6 +71,28 @@ impl<'a> Tuple<'a> {
     }
 }
 
+/// Length of the column at the beginning of `bytes`; `None` where none is there. The loop over a row's columns is the
+/// hottest of decoding, so errors are made elsewhere.
+#[inline]
+fn column_bytes(bytes: &[u8]) -> Option<usize> {
+    match bytes.split_first()? {
+        (b'n' | b'u', _) => Some(1),
+        (b't' | b'b', rest) => {
+            let length = u32::from_be_bytes(*rest.first_chunk()?) as usize;
+            (rest.len() - size_of::<u32>() >= length).then_some(1 + size_of::<u32>() + length)
+        }
+        _ => None,
+    }
+}
+
+/// What is wrong with the column at the cursor.
+#[cold]
+fn column_error(cursor: &mut Cursor<'_>) -> PgoutputError {
+    let kind = cursor.one_of("column kind", b"nutb");
+    let value = kind.and_then(|_| cursor.counted("column value"));
+    value.expect_err("column_bytes found none")
+}
+
 impl<'a> IntoIterator for &Tuple<'a> {
     type Item = Datum<'a>;
     type IntoIter = DatumIter<'a>;
@@ -86,6 +112,7 @@ pub struct DatumIter<'a> {
 impl<'a> Iterator for DatumIter<'a> {
     type Item = Datum<'a>;
 
+    #[inline]
     fn next(&mut self) -> Option<Datum<'a>> {
         self.left = self.left.checked_sub(1)?;
         let (kind, rest) = self.rest.split_first().expect("parse walked the columns");

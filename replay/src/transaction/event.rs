@@ -168,6 +168,7 @@ pub struct RowIter<'a> {
 impl<'a> Iterator for RowIter<'a> {
     type Item = Datum<'a>;
 
+    #[inline]
     fn next(&mut self) -> Option<Datum<'a>> {
         let (kind, kinds) = self.rest.kinds.split_first()?;
         self.rest.kinds = kinds;
