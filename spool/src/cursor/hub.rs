@@ -60,10 +60,13 @@ impl<D: Disk> Held<D> {
     /// Writes the newest slot if it is behind, and the other one too once the cursor is idle. True when something is
     /// left for later.
     fn write_due(&self, now: Duration) -> Result<bool> {
-        self.write()?;
         let mut state = lock(&self.state);
         let (confirmed, idle) = (state.confirmed, now >= state.confirmed_at + IDLE);
+        // The holder may have let go since it was listed; it has then written its position itself.
         let Some(register) = &mut state.register else { return Ok(false) };
+        if !register.newest_says(confirmed) {
+            register.write(confirmed)?;
+        }
         if register.says(confirmed) {
             return Ok(false);
         }
