@@ -226,21 +226,13 @@ const RIGHTS: [(&str, &str, &str); 14] = [
     ("src", "REVOKE SELECT ON sales.lines FROM reader", "table_select source sales.lines"),
     ("src", "ALTER TABLE sales.lines ENABLE ROW LEVEL SECURITY", "row_security source sales.lines"),
     ("dst", "REVOKE CREATE ON DATABASE dst FROM writer", "progress_missing target"),
-    (
-        "dst",
-        "REVOKE SET ON PARAMETER session_replication_role FROM writer",
-        "replica_role target",
-    ),
+    ("dst", "REVOKE SET ON PARAMETER session_replication_role FROM writer", "replica_role target"),
     ("dst", "REVOKE USAGE ON SCHEMA public FROM writer", "target_schema_usage target public.orders"),
     ("dst", "REVOKE USAGE ON SCHEMA sales FROM writer", "target_schema_usage target sales.lines"),
     ("dst", "REVOKE TRUNCATE ON public.orders FROM writer", "target_table_rights target public.orders"),
     ("dst", "REVOKE SELECT, INSERT, UPDATE ON sales.lines FROM writer", "target_table_rights target sales.lines"),
     ("dst", "ALTER TABLE public.orders ENABLE ROW LEVEL SECURITY", "target_row_security target public.orders"),
-    (
-        "dst",
-        "ALTER ROLE writer SET default_transaction_read_only = on",
-        "target_read_only target",
-    ),
+    ("dst", "ALTER ROLE writer SET default_transaction_read_only = on", "target_read_only target"),
 ];
 
 /// Each right alone: found, nothing else said, and the printed SQL gives it back.
@@ -333,10 +325,8 @@ async fn a_connection_that_is_refused_names_the_reason() {
 
 #[tokio::test]
 async fn a_server_without_logical_decoding_or_free_places_is_refused() {
-    let options = Options::major(16)
-        .conf("wal_level", "replica")
-        .conf("max_replication_slots", "1")
-        .conf("max_wal_senders", "1");
+    let options =
+        Options::major(16).conf("wal_level", "replica").conf("max_replication_slots", "1").conf("max_wal_senders", "1");
     let shop = Shop::start(options).await;
     shop.source_sql("SELECT pg_create_physical_replication_slot('somebody')").await;
     let checked = shop.check().await;
@@ -354,8 +344,10 @@ async fn the_publication_must_be_there_and_complete() {
     checked.run_remedies(&shop).await;
     shop.check().await.assert_ok();
 
-    shop.source_sql("ALTER PUBLICATION shop DROP TABLE sales.lines; ALTER PUBLICATION shop SET (publish = 'insert, update')")
-        .await;
+    shop.source_sql(
+        "ALTER PUBLICATION shop DROP TABLE sales.lines; ALTER PUBLICATION shop SET (publish = 'insert, update')",
+    )
+    .await;
     let checked = shop.check().await;
     checked.assert_errors(&["publication_lacks_table source sales.lines", "publication_operations source"]);
     assert!(text(checked.finding("publication_operations"), "message").contains("delete, truncate"));
@@ -371,7 +363,8 @@ async fn the_publication_must_be_there_and_complete() {
     checked.run_remedies(&shop).await;
     shop.check().await.assert_ok();
 
-    shop.source_sql("CREATE TABLE public.extra (id int PRIMARY KEY); ALTER PUBLICATION shop ADD TABLE public.extra").await;
+    shop.source_sql("CREATE TABLE public.extra (id int PRIMARY KEY); ALTER PUBLICATION shop ADD TABLE public.extra")
+        .await;
     let checked = shop.check().await;
     checked.assert_errors(&["publication_extra_table source"]);
     assert!(text(checked.finding("publication_extra_table"), "message").contains("public.extra"));
@@ -403,8 +396,7 @@ async fn tables_that_cannot_be_replicated_are_named() {
     ];
     shop.configure(&tables.concat(), "");
     let checked = shop.check().await;
-    let source: BTreeSet<String> =
-        checked.errors().into_iter().filter(|finding| finding.contains(" source")).collect();
+    let source: BTreeSet<String> = checked.errors().into_iter().filter(|finding| finding.contains(" source")).collect();
     let expected = [
         "key_column_missing source public.narrow",
         "key_mismatch source public.indexed",
@@ -521,7 +513,9 @@ async fn columns_of_the_target_must_take_what_the_source_sends() {
 async fn overrides_must_match_a_column_and_the_type_that_is_there() {
     let shop = Shop::start(Options::major(18)).await;
     let entry = |overrides: &str| {
-        format!("[[target.tables]]\nsource = \"public.orders\"\ntarget = \"sales.orders\"\ntype_overrides = {overrides}\n")
+        format!(
+            "[[target.tables]]\nsource = \"public.orders\"\ntarget = \"sales.orders\"\ntype_overrides = {overrides}\n"
+        )
     };
     shop.target_sql(
         "CREATE TABLE sales.orders (id int8 PRIMARY KEY, note varchar(20));

@@ -4,10 +4,16 @@ use std::error::Error as _;
 
 use replay::conn::{ConnError, Conninfo, Session, SslMode, sql};
 use tokio_postgres::Client;
+use tokio_postgres::error::SqlState;
 
 use super::Findings;
 use crate::config::{Config, Environment, SecretUrl, quote_identifier};
 use crate::finding::Finding;
+
+/// A check waits no longer than this for a table that somebody has locked.
+const LOCK_TIMEOUT: &str = "10s";
+/// Nor longer than this for an answer: all queries read catalogs, or one row of a table.
+const STATEMENT_TIMEOUT: &str = "60s";
 
 /// A client, and the task that moves its bytes: dropping that ends the connection.
 pub(super) struct Connected {
@@ -49,7 +55,8 @@ pub(super) async fn connect(
 
 /// The session's empty search path also makes every server spell type names alike.
 async fn session(conninfo: &Conninfo) -> Result<Connected, ConnError> {
-    let (client, task) = sql::connect(conninfo, Session::default()).await?;
+    let session = Session::standard().set("lock_timeout", LOCK_TIMEOUT).set("statement_timeout", STATEMENT_TIMEOUT);
+    let (client, task) = sql::connect(conninfo, session).await?;
     Ok(Connected { client, _task: task })
 }
 
@@ -103,17 +110,28 @@ pub(super) fn answered<T>(
         Ok(value) => return Some(value),
         Err(error) => error,
     };
+    let unreachable = if side == super::SOURCE { "source_unreachable" } else { "target_unreachable" };
     let finding = match error.as_db_error() {
+        Some(server) if is_temporary(server.code()) => {
+            let message = format!("the check was cut short: {} (SQLSTATE {})", server.message(), server.code().code());
+            Finding::unreachable(unreachable, side, message).with_remedy("try again")
+        }
         Some(server) => {
             let message = format!("the check was refused: {} (SQLSTATE {})", server.message(), server.code().code());
             Finding::error("check_refused", side, message)
         }
         None => {
-            let code = if side == super::SOURCE { "source_unreachable" } else { "target_unreachable" };
             let cause = error.source().map_or_else(|| error.to_string(), |source| format!("{error}: {source}"));
-            Finding::unreachable(code, side, format!("the connection was lost during the check: {cause}"))
+            Finding::unreachable(unreachable, side, format!("the connection was lost during the check: {cause}"))
         }
     };
     findings.push(finding);
     None
+}
+
+/// A lock or an answer that took too long, a server that stops or lacks resources: not a fault of the configuration.
+fn is_temporary(code: &SqlState) -> bool {
+    *code == SqlState::LOCK_NOT_AVAILABLE
+        || *code == SqlState::QUERY_CANCELED
+        || ["57P", "53", "40", "08"].iter().any(|class| code.code().starts_with(class))
 }

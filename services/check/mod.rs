@@ -75,7 +75,7 @@ async fn check(config: &Config, scope: Scope) -> Findings {
     let source = connect::connect(SOURCE, &config.source.database_url, config, &mut findings).await;
     let mut described = None;
     if let Some(session) = &source {
-        let result = check_source(&session.client, config, store.as_ref(), &mut findings).await;
+        let result = check_source(&session.client, config, scope, store.as_ref(), &mut findings).await;
         described = connect::answered(SOURCE, result, &mut findings).flatten();
     }
     if let Some(target) = &config.target
@@ -103,10 +103,11 @@ struct SourceDescription {
 async fn check_source(
     client: &Client,
     config: &Config,
+    scope: Scope,
     store: Option<&store::StoreLook>,
     findings: &mut Findings,
 ) -> Result<Option<SourceDescription>, tokio_postgres::Error> {
-    let Some(server) = source::check(client, config, findings).await? else {
+    let Some(server) = source::check(client, config, scope, findings).await? else {
         return Ok(None);
     };
     let names: Vec<_> = config.dataset.tables.iter().map(|table| table.name.clone()).collect();

@@ -2,7 +2,7 @@
 
 use tokio_postgres::{Client, Error};
 
-use super::{Findings, SOURCE, setting, version};
+use super::{Findings, SOURCE, Scope, setting, version};
 use crate::config::{Config, quote_identifier};
 use crate::finding::Finding;
 
@@ -19,6 +19,7 @@ const WALSENDERS_WITH_COPY: i64 = 2;
 pub(super) async fn check(
     client: &Client,
     config: &Config,
+    scope: Scope,
     findings: &mut Findings,
 ) -> Result<Option<SourceServer>, Error> {
     if !version(client, SOURCE, findings).await? {
@@ -43,7 +44,7 @@ pub(super) async fn check(
         findings.push(Finding::error("role_replication", SOURCE, message).with_remedy(remedy));
     }
     wal_level(client, findings).await?;
-    free_places(client, config, findings).await?;
+    free_places(client, config, scope, findings).await?;
     Ok(Some(SourceServer { role }))
 }
 
@@ -58,7 +59,7 @@ async fn wal_level(client: &Client, findings: &mut Findings) -> Result<(), Error
 }
 
 /// A place is only needed for what is not there yet: our slot, and our walsender while the slot is not active.
-async fn free_places(client: &Client, config: &Config, findings: &mut Findings) -> Result<(), Error> {
+async fn free_places(client: &Client, config: &Config, scope: Scope, findings: &mut Findings) -> Result<(), Error> {
     let logical = config.source.logical.as_ref().expect("every configuration of this version has [source.logical]");
     let row = client
         .query_one(
@@ -88,7 +89,12 @@ async fn free_places(client: &Client, config: &Config, findings: &mut Findings) 
         let message = format!("{senders} of {senders_max} walsenders are in use, and {needed} are needed");
         let remedy =
             format!("ALTER SYSTEM SET max_wal_senders = {};\n-- then restart the server", senders_max.max(senders) + 4);
-        findings.push(Finding::error("wal_senders_full", SOURCE, message).with_remedy(remedy));
+        // At the start of `run` the place that is taken may be our own, of a process killed a moment ago.
+        let finding = match scope {
+            Scope::Check => Finding::error("wal_senders_full", SOURCE, message),
+            Scope::Run => Finding::unreachable("wal_senders_full", SOURCE, message),
+        };
+        findings.push(finding.with_remedy(remedy));
     }
     Ok(())
 }
