@@ -1,5 +1,7 @@
 //! The replication client: commands of a walsender, and the way into the stream.
 
+use std::time::Duration;
+
 use bytes::BytesMut;
 use postgres_protocol::message::backend::Message;
 use postgres_protocol::message::frontend;
@@ -13,7 +15,7 @@ use super::error::{ConnError, Result, Violation};
 use super::frame::Phase;
 use super::message::{Backend, ServerError};
 use super::session::Session;
-use super::stream::ReplicationStream;
+use super::stream::{DEFAULT_RECEIVE_TIMEOUT, ReplicationStream};
 
 /// A walsender session that is attached to a database (`replication=database`): replication commands and plain SQL.
 pub struct ReplicationClient {
@@ -158,9 +160,10 @@ impl ReplicationClient {
         options: &LogicalOptions,
     ) -> Result<ReplicationStream> {
         command::check_slot_name(slot)?;
+        let receive_timeout = self.receive_timeout().await?;
         self.channel.begin(&command::start_logical(slot, start, options)).await?;
         match self.channel.next(Phase::Command).await? {
-            Backend::CopyBoth => Ok(ReplicationStream::new(self.channel, start)),
+            Backend::CopyBoth => Ok(ReplicationStream::new(self.channel, start, receive_timeout)),
             Backend::Common(Message::ErrorResponse(body)) => {
                 let error = ServerError::parse(body.fields()).map_err(|violation| violation.at(self.endpoint()))?;
                 Err(self.channel.end_failed(error).await)
@@ -169,6 +172,16 @@ impl ReplicationClient {
                 Err(unexpected("the answer to START_REPLICATION", "CopyBothResponse", &other).at(self.endpoint()))
             }
         }
+    }
+
+    /// How long the server may be silent. While it decodes one large transaction of which nothing is published, it looks at
+    /// our pings only every half `wal_sender_timeout` (`WalSndUpdateProgress`, `walsender.c`); giving it up before that
+    /// would decode the same transaction again and again.
+    async fn receive_timeout(&mut self) -> Result<Duration> {
+        let sql = "SELECT setting FROM pg_catalog.pg_settings WHERE name = 'wal_sender_timeout'";
+        let rows = self.channel.query(sql).await?;
+        let millis: u64 = self.field(&rows, "setting")?;
+        Ok(DEFAULT_RECEIVE_TIMEOUT.max(Duration::from_millis(millis)))
     }
 
     /// Waits until the idle session ends and says why. Dropping the future changes nothing, so that it can stand in a

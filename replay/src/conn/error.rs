@@ -256,3 +256,56 @@ pub(crate) fn describe_io(error: &std::io::Error) -> String {
         _ => error.to_string(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn server(sqlstate: &str) -> ConnError {
+        let error = ServerError {
+            sqlstate: sqlstate.to_owned(),
+            message: "no".to_owned(),
+            severity: "FATAL".to_owned(),
+            ..ServerError::default()
+        };
+        ConnError::at_startup(&Endpoint::tcp("db", 1), "ann", error)
+    }
+
+    #[test]
+    fn what_may_be_tried_again_and_what_not() {
+        let again = ["57P01", "57P02", "57P03", "53300", "08006", "55006", "40001"];
+        let never = ["28P01", "28000", "3D000", "42704", "42501", "53400", "55000", "XX000", ""];
+        assert!(again.iter().all(|state| server(state).is_temporary()));
+        assert!(!never.iter().any(|state| server(state).is_temporary()));
+        let endpoint = Endpoint::tcp("db", 1);
+        assert!(ConnError::unreachable(&endpoint, "x").is_temporary());
+        assert!(ConnError::closed(&endpoint, "x").is_temporary());
+        assert!(!ConnError::tls(&endpoint, "x").is_temporary());
+        assert!(!ConnError::config("x", "y").is_temporary());
+        assert!(!Violation::new("x", "y", "z").at(&endpoint).is_temporary());
+    }
+
+    #[test]
+    fn class_28_is_about_the_role_and_keeps_the_servers_fields() {
+        assert!(matches!(server("28P01"), ConnError::Auth { .. }));
+        assert_eq!(server("28P01").sqlstate(), Some("28P01"));
+        assert!(matches!(server("3D000"), ConnError::Server { .. }));
+    }
+
+    #[test]
+    fn late_refusals_of_tls_are_found_inside_io_errors() {
+        let refusal = rustls::Error::AlertReceived(rustls::AlertDescription::CertificateRequired);
+        let wrapped = std::io::Error::new(std::io::ErrorKind::InvalidData, refusal);
+        let error = ConnError::from_io(&Endpoint::tcp("db", 1), &wrapped);
+        assert!(matches!(&error, ConnError::Tls { reason, .. } if reason.contains("sslcert")), "{error:?}");
+        let reset = std::io::Error::from(std::io::ErrorKind::ConnectionReset);
+        assert!(matches!(ConnError::from_io(&Endpoint::tcp("db", 1), &reset), ConnError::Closed { .. }));
+    }
+
+    #[test]
+    fn endpoints_are_named_as_people_write_them() {
+        let text = server("57P03").to_string();
+        assert_eq!(text, "db:1 answered: no (FATAL 57P03)");
+        assert_eq!(Endpoint::tcp("::1", 5).as_str(), "[::1]:5");
+    }
+}

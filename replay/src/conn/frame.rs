@@ -9,6 +9,9 @@ use super::message::HEADER_BYTES;
 /// Most bytes read beyond the frame that is wanted now. Bounds what is buffered while the consumer is blocked; the rest
 /// waits in the socket, and then at the server.
 const READ_AHEAD_BYTES_MAX: usize = 64 * 1024;
+/// Below this spare room a new buffer is taken. Messages that are still in use share the old one, so taking a new one for
+/// each read would make a message of 100 bytes keep 64 KiB.
+const SPARE_BYTES_MIN: usize = 8 * 1024;
 /// A frame larger than this gives its buffer back, so that one 1 GiB row does not stay allocated for ever.
 const KEEP_BUFFER_BYTES_MAX: usize = 1024 * 1024;
 /// Largest message before the server has proved who it is (libpq stops at 30,000 bytes for an error, `fe-connect.c`).
@@ -78,7 +81,9 @@ impl Inbox {
     /// Reads once. Ends with 0 at the end of the stream. Dropping the future loses nothing.
     pub(crate) async fn fill<R: AsyncRead + Unpin>(&mut self, reader: &mut R, phase: Phase) -> std::io::Result<usize> {
         let room = self.room(phase);
-        self.buffer.reserve(room);
+        if self.buffer.capacity() - self.buffer.len() < SPARE_BYTES_MIN {
+            self.buffer.reserve(room);
+        }
         reader.read_buf(&mut (&mut self.buffer).limit(room)).await
     }
 
@@ -179,6 +184,21 @@ mod tests {
         inbox.put(&frame(b'd', b"small")[..6]);
         inbox.fill(&mut source, Phase::Copy).await.unwrap();
         assert!(inbox.len() <= 6 + READ_AHEAD_BYTES_MAX, "{} bytes are held", inbox.len());
+    }
+
+    #[tokio::test]
+    async fn small_messages_that_stay_in_use_share_buffers() {
+        let mut inbox = Inbox::default();
+        let mut kept = Vec::new();
+        let mut blocks = std::collections::BTreeSet::new();
+        for _ in 0..200 {
+            let bytes = frame(b'd', &[7; 95]);
+            inbox.fill(&mut bytes.as_slice(), Phase::Copy).await.unwrap();
+            blocks.insert(inbox.buffer.as_ptr() as usize / READ_AHEAD_BYTES_MAX);
+            kept.push(inbox.take(Phase::Copy).unwrap().unwrap().freeze());
+        }
+        // 200 messages of 100 bytes fit one buffer, which may lie across a boundary.
+        assert!(blocks.len() <= 2, "{} buffers for {} bytes", blocks.len(), kept.len() * 100);
     }
 
     #[tokio::test]

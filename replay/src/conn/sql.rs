@@ -186,10 +186,14 @@ fn explain_startup(conninfo: &Conninfo, error: &tokio_postgres::Error) -> ConnEr
     if let Some(answer) = error.as_db_error() {
         return ConnError::at_startup(&endpoint, conninfo.user(), ServerError::from_sql(answer));
     }
+    // Missing password, failed proof, channel binding: `Kind::Config` and `Kind::Authentication` of tokio-postgres, which
+    // only their texts tell apart from what breaks the protocol.
+    let text = error.to_string();
     match explain(&endpoint, error) {
-        // Neither the server nor the network: missing password, failed proof, channel binding (`Kind::Authentication`
-        // and `Kind::Config` of tokio-postgres, which cannot be told apart from outside).
-        ConnError::Protocol { found, .. } => ConnError::auth(&endpoint, conninfo.user(), found),
+        ConnError::Protocol { .. } if text.starts_with("authentication error") || text.starts_with("invalid conf") => {
+            let cause = std::error::Error::source(error).map_or(text, ToString::to_string);
+            ConnError::auth(&endpoint, conninfo.user(), cause)
+        }
         other => other,
     }
 }

@@ -18,7 +18,7 @@ use super::message::{self, Backend, ServerError};
 use super::wire::Wire;
 
 /// A link is given up after this time without a byte, having been asked for one after half of it
-/// (as `wal_receiver_timeout`, whose default it is).
+/// (as `wal_receiver_timeout`, whose default it is). A longer `wal_sender_timeout` of the server lengthens it.
 pub const DEFAULT_RECEIVE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A running replication stream.
@@ -64,7 +64,7 @@ enum End {
 }
 
 impl ReplicationStream {
-    pub(super) fn new(channel: Channel, start: Lsn) -> Self {
+    pub(super) fn new(channel: Channel, start: Lsn, receive_timeout: Duration) -> Self {
         let (read, write) = tokio::io::split(channel.wire);
         let feedback = FeedbackSender::new(channel.endpoint.clone(), write, start);
         let reader = ReplicationReader {
@@ -72,7 +72,7 @@ impl ReplicationStream {
             inbox: channel.inbox,
             endpoint: channel.endpoint,
             feedback: feedback.clone(),
-            receive_timeout: DEFAULT_RECEIVE_TIMEOUT,
+            receive_timeout,
             silence: Silence::default(),
             end: End::Open,
         };
@@ -162,6 +162,12 @@ impl ReplicationReader {
     pub fn set_receive_timeout(&mut self, limit: Duration) {
         assert!(!limit.is_zero(), "a receive timeout of zero would end every stream");
         self.receive_timeout = limit;
+    }
+
+    /// How long the link may be silent while we wait.
+    #[must_use]
+    pub fn receive_timeout(&self) -> Duration {
+        self.receive_timeout
     }
 
     /// Where it leads.

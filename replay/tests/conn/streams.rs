@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use replay::conn::{
-    ConnError, LogicalOptions, ReplicationClient, ReplicationMessage, ReplicationReader, ReplicationStream,
-    StatusUpdate,
+    ConnError, DEFAULT_RECEIVE_TIMEOUT, LogicalOptions, ReplicationClient, ReplicationMessage, ReplicationReader,
+    ReplicationStream, StatusUpdate,
 };
 use segments::Lsn;
 use setup::postgres::{Options, Postgres, StopMode};
@@ -21,6 +21,7 @@ async fn streams(major: u32) {
     starts_that_are_refused(&server).await;
     odd_names_are_quoted(&server).await;
     a_huge_row_arrives_whole(&server).await;
+    a_patient_server_is_met_with_patience(&server).await;
 }
 
 async fn patience(major: u32) {
@@ -299,4 +300,13 @@ async fn a_huge_row_arrives_whole(server: &Postgres) {
     let (_, insert) = next_of_kind(&mut reader, b'I').await;
     let value = &insert[insert.len() - BYTES..];
     assert!(value.chunks(10).all(|chunk| chunk == b"0123456789"));
+}
+
+async fn a_patient_server_is_met_with_patience(server: &Postgres) {
+    let (admin, start) = source(server).await;
+    assert_eq!(stream_from(server, start).await.split().0.receive_timeout(), DEFAULT_RECEIVE_TIMEOUT);
+    admin.batch_execute("ALTER ROLE postgres SET wal_sender_timeout = '5min'").await.unwrap();
+    let (admin, start) = source(server).await;
+    assert_eq!(stream_from(server, start).await.split().0.receive_timeout(), Duration::from_secs(300));
+    admin.batch_execute("ALTER ROLE postgres RESET wal_sender_timeout").await.unwrap();
 }

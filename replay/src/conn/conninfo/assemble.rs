@@ -9,6 +9,7 @@ use super::keys::{self, Use};
 use super::text::Setting;
 use super::{
     ChannelBinding, Conninfo, Host, Keepalive, Problem, RootCertificates, SslMode, TargetSession, TlsSettings,
+    socket_file,
 };
 use crate::conn::secret::Secret;
 use crate::conn::session;
@@ -20,6 +21,8 @@ const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 /// Linux asks first after two hours by default; a half-open link has to be seen sooner.
 const DEFAULT_KEEPALIVE: Keepalive =
     Keepalive { idle: Duration::from_secs(30), interval: Duration::from_secs(10), count: 3 };
+/// Longest path of a Unix socket (`sun_path` of `sockaddr_un`, less the zero byte).
+const SOCKET_PATH_BYTES_MAX: usize = 107;
 /// How we call ourselves unless told otherwise.
 const DEFAULT_APPLICATION_NAME: &str = "walspool";
 
@@ -33,7 +36,9 @@ pub(super) fn assemble(settings: Vec<Setting>) -> Result<Conninfo> {
     let user = values
         .take("user")
         .ok_or_else(|| Problem::new("user is missing", "add the role, for example user=walspool"))?;
+    let port = values.number("port", 1..=u64::from(u16::MAX))?.map_or(DEFAULT_PORT, |port| port as u16);
     let (host, hostaddr) = host(&mut values)?;
+    check_socket_path(&host, port)?;
     let tls = tls(&mut values, &host)?;
     let channel_binding = channel_binding(&mut values, &host, tls.mode)?;
     let fallback_name = values.take("fallback_application_name");
@@ -41,7 +46,7 @@ pub(super) fn assemble(settings: Vec<Setting>) -> Result<Conninfo> {
     let conninfo = Conninfo {
         host,
         hostaddr,
-        port: values.number("port", 1..=u64::from(u16::MAX))?.map_or(DEFAULT_PORT, |port| port as u16),
+        port,
         password: values.take("password").map(Secret::new),
         passfile: values.take("passfile").map(PathBuf::from),
         dbname: values.take("dbname").unwrap_or_else(|| user.clone()),
@@ -164,6 +169,16 @@ fn host(values: &mut Values) -> Result<(Host, Option<std::net::IpAddr>)> {
         ));
     }
     Ok((Host::Tcp(name), hostaddr))
+}
+
+fn check_socket_path(host: &Host, port: u16) -> Result<()> {
+    let Host::SocketFolder(folder) = host else { return Ok(()) };
+    let path_bytes = socket_file(folder, port).as_os_str().len();
+    if path_bytes <= SOCKET_PATH_BYTES_MAX {
+        return Ok(());
+    }
+    let what = format!("the path of the socket has {path_bytes} bytes, and the system takes {SOCKET_PATH_BYTES_MAX}");
+    Err(Problem::new(what, "use a shorter folder in host, or TCP"))
 }
 
 fn tls(values: &mut Values, host: &Host) -> Result<TlsSettings> {

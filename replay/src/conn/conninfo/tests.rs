@@ -132,6 +132,19 @@ fn what_is_not_supported_is_refused_by_name_with_a_remedy() {
 }
 
 #[test]
+fn the_line_end_of_a_file_does_not_count() {
+    assert_eq!(parse("postgres://ann:x@db/shop\n").dbname(), "shop");
+    assert_eq!(parse("\n host=db user=ann dbname=shop \r\n").dbname(), "shop");
+}
+
+#[test]
+fn a_socket_path_that_the_system_cannot_take_is_refused() {
+    parse(&format!("host=/{} user=ann", "x".repeat(107 - "/".len() - "/.s.PGSQL.5432".len())));
+    let error = refusal(&format!("host=/{} user=ann", "x".repeat(107 - "/.s.PGSQL.5432".len())));
+    assert!(error.contains("108 bytes") && error.contains("107"), "{error}");
+}
+
+#[test]
 fn a_misspelt_key_gets_its_nearest_name() {
     for (wrong, right) in
         [("pasword", "password"), ("ssl_mode", "sslmode"), ("HOST", "host"), ("keepalive", "keepalives")]

@@ -13,8 +13,9 @@ pub(super) struct Setting {
     pub(super) value: String,
 }
 
-/// Splits either spelling.
+/// Splits either spelling. White space around it, such as a file's last line end, does not count.
 pub(super) fn split(text: &str) -> Result<Vec<Setting>, Problem> {
+    let text = text.trim_matches(|c: char| c.is_ascii_whitespace());
     for scheme in ["postgresql://", "postgres://"] {
         if let Some(rest) = text.strip_prefix(scheme) {
             return split_url(rest);

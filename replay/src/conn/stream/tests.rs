@@ -12,7 +12,7 @@ use super::*;
 /// A stream that starts at 0/100, and the server's end of it.
 fn stream() -> (ReplicationStream, UnixStream) {
     let (ours, theirs) = UnixStream::pair().unwrap();
-    (ReplicationStream::new(Channel::over(Wire::Unix(ours)), Lsn::new(0x100)), theirs)
+    (ReplicationStream::new(Channel::over(Wire::Unix(ours)), Lsn::new(0x100), DEFAULT_RECEIVE_TIMEOUT), theirs)
 }
 
 fn frame(tag: u8, body: &[u8]) -> Vec<u8> {
