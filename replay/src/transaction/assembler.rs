@@ -17,8 +17,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use segments::Lsn;
 
-use super::entry::{EncodedRecord, EntryEncoder, OriginInfo, Pushed};
+use super::entry::{EntryEncoder, OriginInfo, Pushed};
 use super::error::AssembleError;
+use super::output::{AssembledOutput, AssemblerOptions};
 use super::relation::{Received, RelationVersion, TypeName};
 use super::resolve::{resolve, xid_of};
 use super::stats::AssemblerStats;
@@ -27,29 +28,6 @@ use crate::datum::SourceTime;
 use crate::pgoutput::{Begin, Block, Commit, LogicalMessage, Message, Origin, StreamCommit, StreamStart};
 
 type Result<T> = std::result::Result<T, AssembleError>;
-
-/// How to assemble.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct AssemblerOptions {
-    /// Longest body of a record: the smaller of 1 MiB and a quarter of the segment (`Geometry::body_bytes_max`); at
-    /// least [`BODY_BYTES_MIN`](super::BODY_BYTES_MIN).
-    pub body_bytes_max: usize,
-    /// Store messages of `pg_logical_emit_message(false, …)`, each as an entry of its own; otherwise they are skipped.
-    pub non_transactional_messages: bool,
-}
-
-/// What comes out.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum AssembledOutput {
-    /// Append this to `txn/`. Between an entry's first and last record nothing else may be appended there.
-    Record(EncodedRecord),
-    /// A transaction without changes for us (or a skipped message) ends here: nothing to store, but the position
-    /// counts. A PROGRESS record at or behind it makes it acknowledgeable.
-    EmptyTransaction {
-        /// Exclusive end of its commit record.
-        end_lsn: Lsn,
-    },
-}
 
 /// Turns one connection's messages into entries. After an error or a lost connection a new one is made; the chain cut
 /// off in the stream is followed by a new FIRST.

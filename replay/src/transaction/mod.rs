@@ -17,6 +17,7 @@ mod event;
 mod introduce;
 mod layout;
 mod marker;
+mod output;
 mod reader;
 mod record;
 mod relation;
@@ -28,12 +29,13 @@ mod walk;
 #[cfg(test)]
 mod tests;
 
-pub use assembler::{AssembledOutput, Assembler, AssemblerOptions};
+pub use assembler::Assembler;
 pub use describe::{View, view};
 pub use entry::{BODY_BYTES_MIN, EncodedRecord, OriginInfo};
 pub use error::AssembleError;
 pub use event::{Change, Event, OldRow, Row, RowIter, TransactionBegin, TransactionCommit};
 pub use marker::{Progress, SlotBegin};
+pub use output::{AssembledOutput, AssemblerOptions};
 pub use reader::{Events, Reader, RecordInput};
 pub use relation::{RelationColumn, RelationVersion, TypeName};
 pub use stats::AssemblerStats;
