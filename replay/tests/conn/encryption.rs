@@ -1,6 +1,6 @@
 //! Every `sslmode` against servers with and without TLS.
 
-use replay::conn::{ConnError, ReplicationClient, Session, sql};
+use replay::conn::{ConnError, LogicalOptions, ReplicationClient, ReplicationMessage, Session, StatusUpdate, sql};
 use setup::postgres::{Options, Postgres, SUPERUSER, SUPERUSER_PASSWORD};
 use setup::tls::Certificates;
 
@@ -31,6 +31,7 @@ async fn with_tls(major: u32) {
     channel_binding(&server).await;
     cancelling_goes_over_tls_as_well(&server, &certificates).await;
     client_certificates(&server, &certificates).await;
+    streaming_both_ways(&server).await;
 }
 
 async fn without_tls(major: u32) {
@@ -200,4 +201,49 @@ async fn cancelling_goes_over_tls_as_well(server: &Postgres, certificates: &Cert
     let error = sql::explain(&conninfo.endpoint(), &outcome.unwrap_err());
     assert_eq!(error.sqlstate(), Some("57014"), "{error:?}");
     assert!(ReplicationClient::connect(&conninfo).await.unwrap().is_encrypted());
+}
+
+/// Much data one way and feedback the other way at the same time, over TLS.
+async fn streaming_both_ways(server: &Postgres) {
+    const ROWS: usize = 20_000;
+    let admin = server.client("postgres").await.unwrap();
+    admin.batch_execute("CREATE TABLE t (id int PRIMARY KEY, x text); CREATE PUBLICATION p FOR TABLE t").await.unwrap();
+    let conninfo = superuser(server, "sslmode=require");
+    let mut maker = ReplicationClient::connect(&conninfo).await.unwrap();
+    let start = maker.create_logical_slot("s").await.unwrap().consistent_point;
+    let client = ReplicationClient::connect(&conninfo).await.unwrap();
+    assert!(client.is_encrypted());
+    let options = LogicalOptions { streaming: false, ..LogicalOptions::new("p") };
+    let (mut reader, feedback) = client.start_logical("s", start, &options).await.unwrap().split();
+    let telling = tokio::spawn(async move {
+        let update = StatusUpdate { write: start, flush: start, ..StatusUpdate::default() };
+        let mut sent = 0;
+        while feedback.send(StatusUpdate { reply_requested: true, ..update }).await.is_ok() {
+            sent += 1;
+            tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+        }
+        sent
+    });
+    let insert = format!("INSERT INTO t SELECT g, repeat('x', 500) FROM generate_series(1, {ROWS}) g");
+    admin.batch_execute(&insert).await.unwrap();
+    let (mut inserts, mut keepalives) = (0, 0);
+    let reading = async {
+        loop {
+            match reader.next().await.unwrap().expect("nobody ended the stream") {
+                ReplicationMessage::XLogData { data, .. } if data[0] == b'I' => inserts += 1,
+                ReplicationMessage::XLogData { data, .. } if data[0] == b'C' => break,
+                ReplicationMessage::XLogData { .. } => {}
+                ReplicationMessage::Keepalive { .. } => keepalives += 1,
+            }
+        }
+    };
+    tokio::time::timeout(std::time::Duration::from_secs(120), reading).await.expect("the transaction arrives");
+    assert_eq!(inserts, ROWS);
+    assert!(keepalives > 0, "no ping was answered");
+    drop(reader);
+    admin
+        .batch_execute("SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE active")
+        .await
+        .unwrap();
+    assert!(telling.await.unwrap() > 0);
 }
