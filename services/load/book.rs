@@ -129,7 +129,7 @@ fn wanted(config: &Config) -> Vec<(String, LedgerLoad)> {
     config.dataset.tables.iter().map(|table| (table.name.to_string(), load(table.initial_load))).collect()
 }
 
-fn new_ledger(config: &Config) -> Ledger {
+pub(crate) fn new_ledger(config: &Config) -> Ledger {
     let tables = wanted(config);
     let tables: Vec<_> = tables.iter().map(|(name, load)| (name.as_str(), *load)).collect();
     let slot = config.source.logical.as_ref().map_or("", |logical| logical.slot.as_str());

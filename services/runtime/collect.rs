@@ -1,9 +1,8 @@
 //! Putting the status document together from what runs.
 
-
 use replay::state::{Ledger, LoadState};
 use segments::{Lsn, StreamKind};
-use spool::CursorInfo;
+use spool::{CursorInfo, Hold, Holder, SegmentInfo};
 
 use super::board::readiness_of;
 use super::daemon::{Daemon, OpenStore};
@@ -54,12 +53,28 @@ fn store(status: &mut Status, daemon: &Daemon, open: &OpenStore, source_end: Opt
     }
     tables(status, &daemon.config, &book.ledger());
     let applied = daemon.apply.as_ref().and_then(|statistics| statistics.applied());
+    let segments = store.segments(StreamKind::Txn);
     for cursor in store.cursors().unwrap_or_default() {
         let is_apply = cursor.name == APPLY_CONSUMER;
         // The progress row at the target is the truth; the cursor follows it with a delay.
         let acked = if is_apply { applied.map(|position| position.lsn) } else { None };
         let lag_seconds = if is_apply { daemon.apply.as_ref().and_then(|one| one.lag_seconds(end)) } else { None };
-        consumer(status, &cursor, acked, end.lsn, lag_seconds);
+        consumer(status, &cursor, &segments, acked, end.lsn, lag_seconds);
+    }
+    status.holds = store.holds().unwrap_or_default().iter().map(hold).collect();
+}
+
+fn hold(hold: &Hold) -> HoldStatus {
+    let holder = match &hold.holder {
+        Holder::Cursor(name) | Holder::DamagedCursor(name) => name.clone(),
+        _ => "store".to_owned(),
+    };
+    HoldStatus {
+        holder,
+        stream: hold.stream.name().to_owned(),
+        position: Some(hold.after.lsn).filter(|lsn| *lsn > Lsn::ZERO).map(LsnText),
+        segment: Some(hold.segment.get()),
+        reason: hold.holder.reason(),
     }
 }
 
@@ -84,52 +99,70 @@ pub(super) fn tables(status: &mut Status, config: &Config, ledger: &Ledger) {
     }
 }
 
-/// One cursor, as consumer and as hold.
+/// One cursor as a consumer.
 pub(super) fn consumer(
     status: &mut Status,
     cursor: &CursorInfo,
+    segments: &[SegmentInfo],
     acked: Option<Lsn>,
     end: Lsn,
     lag_seconds: Option<f64>,
 ) {
     let confirmed = Some(cursor.confirmed.lsn).filter(|lsn| *lsn > Lsn::ZERO);
     let acked = acked.max(confirmed);
-    let stream = cursor.stream.map_or("unknown", StreamKind::name);
+    let held = cursor.holds_from.and_then(|id| segments.iter().find(|segment| segment.id == id));
     status.sink_ack.insert(cursor.name.clone(), acked.map(LsnText));
     status.consumers.push(ConsumerStatus {
         name: cursor.name.clone(),
         kind: if cursor.name == APPLY_CONSUMER { "apply" } else { "consumer" }.to_owned(),
-        stream: stream.to_owned(),
+        stream: cursor.stream.map_or("unknown", StreamKind::name).to_owned(),
         acked: acked.map(LsnText),
         end: Some(LsnText(end)),
         lag_bytes: acked.map(|acked| end.bytes_since(acked)),
         lag_seconds,
-        holds_from: confirmed.map(LsnText),
+        holds_from: held.map(|segment| LsnText(segment.first_lsn)),
         state: cursor.state.name().to_owned(),
-    });
-    status.holds.push(HoldStatus {
-        holder: cursor.name.clone(),
-        stream: stream.to_owned(),
-        position: confirmed.map(LsnText),
-        segment: cursor.holds_from.map(segments::SegmentId::get),
-        reason: "cursor: the consumer has not confirmed what follows".to_owned(),
     });
 }
 
-/// Nothing but what the board says; for tests of the document's shape.
 #[cfg(test)]
 mod tests {
-    use segments::UnixMicros;
+    use segments::{Position, SegmentId, Seqno, TimelineId, UnixMicros};
+    use spool::{CursorState, SegmentState};
 
     use super::*;
 
+    fn segment(id: u64, first_lsn: u64) -> SegmentInfo {
+        SegmentInfo {
+            id: SegmentId::new(id),
+            state: SegmentState::Sealed,
+            first_seqno: Seqno::new(id * 10),
+            last_seqno: Seqno::new(id * 10 + 9),
+            first_lsn: Lsn::new(first_lsn),
+            last_entry: Position::default(),
+            first_written_at: UnixMicros::new(1),
+            last_written_at: UnixMicros::new(2),
+            used_bytes: 8192,
+            file_bytes: 65536,
+        }
+    }
+
     #[test]
-    fn tables_follow_configuration_and_ledger() {
+    fn a_consumer_shows_the_later_of_target_and_cursor() {
+        let confirmed = Position { seqno: Seqno::new(12), lsn: Lsn::new(0x100), timeline: TimelineId::new(1) };
+        let cursor = CursorInfo {
+            name: APPLY_CONSUMER.to_owned(),
+            stream: Some(StreamKind::Txn),
+            confirmed,
+            holds_from: Some(SegmentId::new(2)),
+            state: CursorState::Active,
+        };
+        let segments = [segment(1, 0x10), segment(2, 0x80)];
         let mut status = Status::unknown("a", "b");
-        assert!(status.tables.is_empty() && status.sink_ack.is_empty());
-        let ledger = Ledger::new("slot", &[], UnixMicros::new(1));
-        assert_eq!(step_word(&ledger, "public.t"), "not_needed");
-        status.rows_synced = 0;
-        assert_eq!(status.backfills_pending, 0);
+        consumer(&mut status, &cursor, &segments, Some(Lsn::new(0x180)), Lsn::new(0x200), Some(0.5));
+        let shown = &status.consumers[0];
+        assert_eq!((shown.acked, shown.lag_bytes), (Some(LsnText(Lsn::new(0x180))), Some(0x80)));
+        assert_eq!(shown.holds_from, Some(LsnText(Lsn::new(0x80))));
+        assert_eq!(status.sink_ack["apply"], Some(LsnText(Lsn::new(0x180))));
     }
 }

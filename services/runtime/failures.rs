@@ -5,12 +5,30 @@ use std::io;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::load::BookError;
+use crate::runtime::Reason;
 
 /// The store cannot be opened or created.
 impl From<spool::Error> for Failure {
     fn from(error: spool::Error) -> Self {
         let exit = exit_of(&error);
-        Self::new(exit, error.to_string())
+        match reason_of(&error) {
+            Some(reason) => Self::new(exit, format!("{reason}: {error}")),
+            None => Self::new(exit, error.to_string()),
+        }
+    }
+}
+
+/// The named state that a running daemon would be in with this error.
+pub(super) fn reason_of(error: &spool::Error) -> Option<Reason> {
+    use spool::Error;
+    match error {
+        Error::Locked { .. } => Some(Reason::StoreLocked),
+        Error::UnsupportedVersion { .. } => Some(Reason::StoreNewerFormat),
+        Error::Poisoned { cause } if !cause.is_corruption() => Some(Reason::StorePoisoned),
+        Error::CursorDamaged { .. } => Some(Reason::CursorDamaged),
+        Error::CursorExpired { .. } => Some(Reason::ConsumerExpired),
+        error if error.is_corruption() => Some(Reason::StoreDamaged),
+        _ => None,
     }
 }
 
@@ -42,12 +60,13 @@ fn exit_of_io(error: &io::Error) -> Exit {
 /// Ledger or manifest cannot be read.
 impl From<BookError> for Failure {
     fn from(error: BookError) -> Self {
-        let exit = match &error {
-            BookError::Store(error) => exit_of(error),
-            BookError::Body { error: replay::BodyError::UnsupportedVersion { .. }, .. } => Exit::Refused,
-            BookError::Body { .. } => Exit::Corrupt,
-        };
-        Self::new(exit, error.to_string())
+        match error {
+            BookError::Store(error) => error.into(),
+            BookError::Body { error: replay::BodyError::UnsupportedVersion { .. }, .. } => {
+                Self::new(Exit::Refused, format!("{}: {error}", Reason::StoreNewerFormat))
+            }
+            BookError::Body { .. } => Self::new(Exit::Corrupt, format!("{}: {error}", Reason::StoreDamaged)),
+        }
     }
 }
 
@@ -76,5 +95,7 @@ mod tests {
             let text = error.to_string();
             assert_eq!(Failure::from(error).exit(), exit, "{text}");
         }
+        let locked = Failure::from(spool::Error::Locked { path: PathBuf::from("/s"), pid: Some(1) });
+        assert!(locked.to_string().starts_with("store_locked: /s is in use by process 1"), "{locked}");
     }
 }

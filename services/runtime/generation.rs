@@ -179,9 +179,12 @@ async fn retain(store: SystemStore, shutdown: super::Shutdown) -> Result<(), spo
             () = shutdown.draining() => return Ok(()),
         }
         let pass = store.clone();
-        let report = tokio::task::spawn_blocking(move || { let _ = pass; Ok::<(), spool::Error>(()) }).await.expect("retention does not panic");
+        let report = tokio::task::spawn_blocking(move || pass.retain()).await.expect("retention does not panic");
         match report {
-            Ok(report) => tracing::debug!(?report, "retention"),
+            Ok(report) if report.recycled.is_empty() && report.removed.is_empty() => {}
+            Ok(report) => {
+                tracing::debug!(recycled = report.recycled.len(), removed = report.removed.len(), "retention");
+            }
             Err(error @ spool::Error::Poisoned { .. }) => return Err(error),
             // A pass that failed removed nothing that is needed; the next one tries again.
             Err(error) => tracing::warn!(%error, "retention pass failed"),

@@ -1,8 +1,8 @@
 //! `walspool run`: from a configuration to a daemon that runs until it is asked to stop.
 //!
 //! Order of a start: the store is opened first when it is there (its lock excludes a second daemon, and recovery says at
-//! once if it is damaged), then the servers are looked at, then a new store is made, then the listeners open, and only
-//! then the services begin. Whatever refuses does so with an exit code before anything was changed at a server.
+//! once if it is damaged), then the servers are looked at, then the probes' address is taken, then a new store is made,
+//! and only then the services begin. Whatever refuses does so with an exit code before anything was changed at a server.
 //!
 //! What capture finds out about the slot never ends the process, at the start as little as later: it is a named state,
 //! the probes say it, and apply goes on with what the store holds.
@@ -15,6 +15,7 @@ use spool::{StoreOptions, SystemStore};
 use super::collect::collect;
 use super::control::ControlServer;
 use super::daemon::{Daemon, OpenStore, store_options};
+use super::failures::reason_of;
 use super::generation::{Ended, Generation};
 use super::health::HealthServer;
 use super::lifecycle::{Phase, listen_for_signals};
@@ -70,12 +71,12 @@ async fn start(daemon: &Arc<Daemon>) -> Result<Started, Failure> {
         store = Some(open_store(config, &options).await?);
     }
     look_at_servers(config).await?;
+    let health = bind_health(daemon).await?;
     let store = match store {
         Some(store) => store,
         None => create_store(config, &options).await?,
     };
     let generation = Generation::new(daemon, store, &options, source, target)?;
-    let health = bind_health(daemon).await?;
     let socket = config.control_socket();
     let control = ControlServer::bind(&socket)
         .map_err(|error| Failure::refused(format!("control socket {}: {error}", socket.display())))
@@ -89,7 +90,8 @@ fn conninfos(config: &Config) -> Result<(Conninfo, Option<Conninfo>), Failure> {
         Conninfo::parse(secret.expose()).map_err(|error| Failure::usage(format!("{what}: {error}")))
     };
     let source = parse("[source] database_url", &config.source.database_url)?;
-    let target = config.target.as_ref().map(|target| parse("[target] database_url", &target.database_url)).transpose()?;
+    let target =
+        config.target.as_ref().map(|target| parse("[target] database_url", &target.database_url)).transpose()?;
     Ok((source, target))
 }
 
@@ -125,8 +127,9 @@ async fn create_store(config: &Config, options: &StoreOptions) -> Result<SystemS
 async fn bind_health(daemon: &Daemon) -> Result<HealthServer, Failure> {
     let address = daemon.options.health_listen.unwrap_or(daemon.config.admin.health_listen);
     HealthServer::bind(address).await.map_err(|error| {
-        Failure::refused(format!("{address} cannot be listened on for /livez and /readyz: {error}"))
-            .with_remedy("stop what listens there, or choose another address with --health-listen or [admin] health_listen")
+        Failure::temporary(format!("{address} cannot be listened on for /livez and /readyz: {error}")).with_remedy(
+            "stop what listens there, or choose another address with --health-listen or [admin] health_listen",
+        )
     })
 }
 
@@ -162,12 +165,11 @@ async fn generations(daemon: &Arc<Daemon>, first: Generation, options: &StoreOpt
 
 /// How a store that cannot be opened again is shown. The process stays up: what the probes say is what an operator needs.
 fn reopening(error: &spool::Error) -> Report {
+    let reason = reason_of(error).unwrap_or(Reason::StorePoisoned);
     let detail = error.to_string();
-    match error {
-        spool::Error::Locked { .. } => Report::retrying(Reason::StoreLocked, detail),
-        spool::Error::UnsupportedVersion { .. } => Report::failed(Reason::StoreNewerFormat, detail),
-        error if error.is_corruption() => Report::failed(Reason::StoreDamaged, detail),
-        _ => Report::retrying(Reason::StorePoisoned, detail),
+    match reason {
+        Reason::StoreLocked | Reason::StorePoisoned => Report::retrying(reason, detail),
+        _ => Report::failed(reason, detail),
     }
 }
 

@@ -1,13 +1,63 @@
-//! The status document of a daemon that does not run: what the store alone can tell.
+//! The status document of a daemon that does not run: what the store alone can tell, read without its lock and without
+//! writing to it.
 
-use super::status::Status;
+use std::path::Path;
+
+use replay::state::{Ledger, Manifest};
+use segments::{Seqno, StreamKind};
+use spool::{Backend, Disk, ReadOnlyStore, SystemDisk};
+
+use super::collect::{consumer, tables};
+use super::status::{LsnText, Status};
 use crate::config::Config;
 use crate::failure::Failure;
+use crate::load::BookError;
 
-/// Reads the store without taking its lock or writing to it.
+/// Reads the store. Without one, the document says only what the configuration does.
 ///
 /// # Errors
-/// The store is damaged or of a newer version.
+/// The store is damaged, of a newer version, or cannot be read.
 pub fn status(config: &Config) -> Result<Status, Failure> {
-    Ok(Status::unknown(&config.source.id, &config.store.path.display().to_string()))
+    let path = &config.store.path;
+    let mut status = Status::unknown(&config.source.id, &path.display().to_string());
+    let store = match ReadOnlyStore::open(path) {
+        Ok(store) => Some(store),
+        Err(spool::Error::NotAStore { .. }) => None,
+        Err(error) => return Err(error.into()),
+    };
+    let ledger = match &store {
+        Some(store) => look(&mut status, store, path)?,
+        None => None,
+    };
+    let ledger = ledger.unwrap_or_else(|| crate::load::book::new_ledger(config));
+    tables(&mut status, config, &ledger);
+    Ok(status)
+}
+
+fn look(status: &mut Status, store: &ReadOnlyStore, path: &Path) -> Result<Option<Ledger>, Failure> {
+    let end = store.entry_end(StreamKind::Txn)?;
+    if end.seqno > Seqno::NONE {
+        status.durable = Some(LsnText(end.lsn));
+    }
+    status.store_bytes = store.store_bytes()?;
+    status.store_free_bytes = free_bytes(path);
+    if let Some(entry) = store.latest_state(StreamKind::Manifest)? {
+        let manifest = Manifest::decode(entry.kind, entry.schema, &entry.body);
+        let manifest = manifest.map_err(|error| BookError::Body { stream: StreamKind::Manifest, error })?;
+        status.databases = vec![manifest.database.clone()];
+        status.dbname = Some(manifest.database);
+    }
+    let segments = store.segments(StreamKind::Txn)?;
+    for cursor in store.cursors()? {
+        consumer(status, &cursor, &segments, None, end.lsn, None);
+    }
+    let Some(entry) = store.latest_state(StreamKind::Ledger)? else { return Ok(None) };
+    let ledger = Ledger::decode(entry.kind, entry.schema, &entry.body);
+    Ok(Some(ledger.map_err(|error| BookError::Body { stream: StreamKind::Ledger, error })?))
+}
+
+/// 0 where the system does not say.
+fn free_bytes(path: &Path) -> u64 {
+    let disk = SystemDisk::new(Backend::Pwrite).ok();
+    disk.and_then(|disk| disk.space(path).ok()).map_or(0, |space| space.free_bytes)
 }
