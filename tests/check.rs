@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use setup::daemon::{Launch, Outcome};
+use setup::port::ReservedPort;
 use setup::postgres::{Options, Postgres};
 use tempfile::TempDir;
 
@@ -46,6 +47,7 @@ struct Shop {
     server: Postgres,
     folder: TempDir,
     launch: Launch,
+    _health: ReservedPort,
 }
 
 impl Shop {
@@ -60,8 +62,10 @@ impl Shop {
         server.sql("src", source).await.expect("source");
         server.sql("dst", target).await.expect("target");
         let folder = setup::account::scratch_folder("check").expect("folder");
-        let launch = Launch::new(env!("CARGO_BIN_EXE_walspool"), folder.path().join("walspool.toml"));
-        let shop = Self { server, folder, launch };
+        let health = ReservedPort::take().expect("port");
+        let mut launch = Launch::new(env!("CARGO_BIN_EXE_walspool"), folder.path().join("walspool.toml"));
+        launch.args = vec!["--health-listen".into(), health.address()];
+        let shop = Self { server, folder, launch, _health: health };
         shop.configure("", "");
         shop
     }
@@ -104,6 +108,18 @@ impl Shop {
         assert!(!outcome.stdout.contains(PASSWORD) && !outcome.stderr.contains(PASSWORD), "{outcome:?}");
         let document = serde_json::from_str(&outcome.stdout).unwrap_or_else(|error| panic!("{error}: {outcome:?}"));
         Checked { document, outcome }
+    }
+
+    async fn slot_is_free(&self) {
+        let client = self.server.client("src").await.expect("client");
+        for _ in 0..600 {
+            let sql = "SELECT active FROM pg_replication_slots WHERE slot_name = 'shop'";
+            if !client.query_one(sql, &[]).await.expect("slot").get::<_, bool>(0) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        panic!("the slot stayed active");
     }
 
     /// What check could have created: slots, publications, tables and schemas of both databases, files of the store.
@@ -311,7 +327,7 @@ async fn a_connection_that_is_refused_names_the_reason() {
     shop.check().await.assert_errors(&["connection_string target"]);
 
     let port = format!(":{}/", shop.server.port());
-    let dead = setup::port::ReservedPort::take().expect("port");
+    let dead = ReservedPort::take().expect("port");
     shop.configure_with(&source, &target.replace(&port, &format!(":{}/", dead.number())), "", "");
     let checked = shop.check().await;
     assert_eq!(checked.outcome.code, Some(75), "{:#}", checked.document);
@@ -560,8 +576,77 @@ async fn a_target_that_would_be_spoiled_is_refused_and_a_firing_trigger_is_told(
 #[tokio::test]
 async fn the_store_must_have_a_place() {
     let shop = Shop::start(Options::major(18)).await;
-    std::fs::write(shop.folder.path().join("store"), "in the way").expect("file");
+    let store = shop.folder.path().join("store");
+    std::fs::write(&store, "in the way").expect("file");
     shop.check().await.assert_errors(&["store_path store"]);
+    std::fs::remove_file(&store).expect("removed");
+    std::fs::create_dir(&store).expect("folder");
+    std::fs::write(store.join("notes"), "not a store").expect("file");
+    shop.check().await.assert_errors(&["store_not_empty store"]);
+    std::fs::remove_file(store.join("notes")).expect("removed");
+    shop.check().await.assert_ok();
+}
+
+/// The slot is judged by the same table as at every connection of capture.
+#[tokio::test]
+async fn a_slot_that_is_there_before_the_store_is_refused_unless_nothing_is_copied() {
+    let shop = Shop::start(Options::major(18)).await;
+    shop.source_sql("SELECT pg_create_logical_replication_slot('shop', 'pgoutput')").await;
+    let checked = shop.check().await;
+    checked.assert_errors(&["slot_in_use source"]);
+    assert!(text(checked.finding("slot_in_use"), "message").contains("SELECT pg_drop_replication_slot('shop')"));
+    let document = std::fs::read_to_string(&shop.launch.config).expect("configuration");
+    let adopting = document.replace("\nkey = ", "\ninitial_load = \"none\"\nkey = ");
+    std::fs::write(&shop.launch.config, adopting).expect("configuration");
+    shop.check().await.assert_ok();
+
+    shop.source_sql("SELECT pg_drop_replication_slot('shop'); SELECT pg_create_physical_replication_slot('shop')")
+        .await;
+    let checked = shop.check().await;
+    checked.assert_errors(&["slot_in_use source"]);
+    assert!(text(checked.finding("slot_in_use"), "message").contains("a physical slot"));
+}
+
+/// A real store, made by `run`: nothing to say while it runs and after; then each thing that no longer fits it.
+#[tokio::test]
+async fn an_existing_store_must_fit_source_slot_and_configuration() {
+    let shop = Shop::start(Options::major(18)).await;
+    let mut daemon = shop.launch.run().expect("daemon");
+    let loaded = |status: &Value| status["backfills_pending"] == 0 && status["capture"]["connected"] == true;
+    daemon.wait_for("stream", LIMIT, loaded).await.expect("streams");
+    shop.check().await.assert_ok();
+    daemon.kill9();
+    // The server needs a moment to notice that nobody reads from the slot.
+    shop.slot_is_free().await;
+    shop.check().await.assert_ok();
+
+    let document = std::fs::read_to_string(&shop.launch.config).expect("configuration");
+    for (old, new, finding) in [
+        ("segment_bytes = \"1MiB\"", "segment_bytes = \"2MiB\"", "store_segment_bytes store"),
+        ("[source]\nid = \"shop\"", "[source]\nid = \"other\"", "store_belongs_elsewhere store"),
+    ] {
+        assert!(document.contains(old), "{old}");
+        std::fs::write(&shop.launch.config, document.replace(old, new)).expect("configuration");
+        shop.check().await.assert_errors(&[finding]);
+    }
+    std::fs::write(&shop.launch.config, &document).expect("configuration");
+
+    shop.source_sql("SELECT pg_drop_replication_slot('shop')").await;
+    shop.check().await.assert_errors(&["slot_lost source"]);
+
+    let other = Shop::start(Options::major(18)).await;
+    shop.configure_with(&other.url("reader", "src"), &other.url("writer", "dst"), "", "");
+    let checked = shop.check().await;
+    checked.assert_errors(&["wrong_cluster source"]);
+    std::fs::write(&shop.launch.config, &document).expect("configuration");
+
+    let marks = shop.folder.path().join("store/marks");
+    let mut bytes = std::fs::read(&marks).expect("marks");
+    bytes.iter_mut().for_each(|byte| *byte ^= 0x10);
+    std::fs::write(&marks, bytes).expect("marks");
+    let damaged = shop.check().await;
+    assert_eq!(damaged.outcome.code, Some(1));
+    assert!(damaged.errors().iter().any(|finding| finding.ends_with(" store")), "{:#}", damaged.document);
 }
 
 /// E03 for this command: wrong password, at TRACE, in JSON and text, in every spelling of a connection string.

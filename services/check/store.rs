@@ -2,21 +2,36 @@
 
 use std::path::Path;
 
+use spool::SystemStore;
+use spool::disk::{Backend, Disk, SystemDisk};
+
+use super::existing::{self, Existing};
 use super::filesystem::{self, FileSystem, Kind};
 use super::{Findings, STORE};
+use crate::capture::decision::StoreFacts;
 use crate::config::units::format_bytes;
-use crate::config::{Config, Environment, StoreConfig};
+use crate::config::{Config, Environment, StoreBackend, StoreConfig};
 use crate::finding::Finding;
 
 /// What was found at the store's path.
 pub(super) struct StoreLook {
-    exists: bool,
+    existing: Option<Existing>,
 }
 
 impl StoreLook {
-    /// Whether `run` would make a new store.
+    /// Whether `run` would make a new store, or use one that never got as far as a slot.
     pub(super) fn is_new(&self) -> bool {
-        !self.exists
+        self.existing.as_ref().is_none_or(|existing| existing.unborn)
+    }
+
+    /// Whether a daemon writes to it at the moment.
+    pub(super) fn in_use(&self) -> bool {
+        self.existing.as_ref().is_some_and(|existing| existing.in_use)
+    }
+
+    /// What it says about its source; `None` when it is new or cannot be read.
+    pub(super) fn facts(&self) -> Option<&StoreFacts> {
+        self.existing.as_ref()?.facts.as_ref()
     }
 }
 
@@ -25,17 +40,55 @@ pub(super) fn check(config: &Config, findings: &mut Findings) -> StoreLook {
     let store = &config.store;
     let found = filesystem::nearest_existing(&store.path);
     directory(store, &found, findings);
+    let exists = SystemStore::exists(&store.path).unwrap_or(false);
+    if !exists {
+        empty(store, findings);
+    }
     match filesystem::look(&found) {
         Ok(system) => {
             kind(config, &system, findings);
-            space(store, &system, findings);
+            if !exists {
+                space(store, &system, findings);
+            }
         }
         Err(error) => {
             let message = format!("{} cannot be looked at: {error}", found.display());
             findings.push(Finding::error("store_path", STORE, message));
         }
     }
-    StoreLook { exists: false }
+    backend(store, findings);
+    StoreLook { existing: exists.then(|| existing::look(config, findings)) }
+}
+
+/// A folder with other things in it is never made a store.
+fn empty(store: &StoreConfig, findings: &mut Findings) {
+    let Ok(mut entries) = std::fs::read_dir(&store.path) else { return };
+    if let Some(Ok(entry)) = entries.next() {
+        let message =
+            format!("{} holds {} and is not a store", store.path.display(), entry.file_name().to_string_lossy());
+        let remedy = "name an empty or new folder in [store] path";
+        findings.push(Finding::error("store_not_empty", STORE, message).with_remedy(remedy));
+    }
+}
+
+/// Whether the kernel allows what `backend` asks for.
+fn backend(store: &StoreConfig, findings: &mut Findings) {
+    match store.backend {
+        StoreBackend::Pwrite => {}
+        StoreBackend::IoUring => {
+            if let Err(reason) = SystemDisk::new(Backend::IoUring) {
+                let remedy = "allow io_uring, or set backend = \"auto\" in [store]";
+                findings.push(Finding::error("store_backend", STORE, reason).with_remedy(remedy));
+            }
+        }
+        StoreBackend::Auto => {
+            let fallback = SystemDisk::new(Backend::Auto).map(|disk| disk.backend().fallback_reason);
+            if let Ok(Some(reason)) = fallback {
+                let message = format!("io_uring is not used, plain writes are: {reason}");
+                findings.push(Finding::warning("store_backend", STORE, message));
+            }
+        }
+    }
 }
 
 fn directory(store: &StoreConfig, found: &Path, findings: &mut Findings) {

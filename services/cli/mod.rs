@@ -57,7 +57,7 @@ struct Global {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    Init(init::InitArgs),
+    Init(Box<init::InitArgs>),
     #[command(subcommand)]
     Config(config::ConfigCommand),
     Check(check::CheckArgs),
