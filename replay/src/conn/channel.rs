@@ -130,7 +130,7 @@ impl Channel {
     /// The next message that is not a notice. Dropping the future loses nothing.
     pub(super) async fn next(&mut self, phase: Phase) -> Result<Backend> {
         loop {
-            while let Some(frame) = self.inbox.take(phase).map_err(|violation| violation.at(&self.endpoint))? {
+            while let Some(frame) = self.take(phase)? {
                 match message::parse(frame).map_err(|violation| violation.at(&self.endpoint))? {
                     Backend::Common(Message::NoticeResponse(body)) => log_notice(&self.endpoint, &body),
                     Backend::Common(Message::NotificationResponse(_)) => {}
@@ -144,6 +144,13 @@ impl Channel {
                 Err(error) => return Err(ConnError::from_io(&self.endpoint, &error)),
             }
         }
+    }
+
+    fn take(&mut self, phase: Phase) -> Result<Option<BytesMut>> {
+        self.inbox.take(phase).map_err(|violation| match self.inbox.error_without_length() {
+            Some(text) if phase == Phase::Startup => ConnError::unreachable(&self.endpoint, text),
+            _ => violation.at(&self.endpoint),
+        })
     }
 
     async fn next_common(&mut self, phase: Phase) -> Result<Message> {
@@ -301,3 +308,6 @@ fn row(body: &DataRowBody, columns: usize, endpoint: &Endpoint) -> Result<Vec<Op
     let values: std::result::Result<Vec<_>, _> = ranges.into_iter().map(|range| range.map(text).transpose()).collect();
     values.map_err(|error| wrong(error.to_string()))
 }
+
+#[cfg(test)]
+mod tests;

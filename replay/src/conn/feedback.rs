@@ -27,6 +27,8 @@ struct Shared {
     reached: AtomicU64,
     /// The server asked for a status update and none has gone out since.
     reply_due: AtomicBool,
+    /// Nobody reads any more. A sender that went on would keep the connection, and with it the slot, in use.
+    reader_gone: AtomicBool,
     outgoing: Mutex<Outgoing>,
 }
 
@@ -56,14 +58,15 @@ impl FeedbackSender {
     pub(super) fn new(endpoint: Endpoint, half: WriteHalf<Wire>, start: Lsn) -> Self {
         let outgoing = Outgoing { half, pending: BytesMut::new(), last: StatusUpdate::default(), finished: false };
         let reached = AtomicU64::new(start.get());
-        let reply_due = AtomicBool::new(false);
-        Self { shared: Arc::new(Shared { endpoint, reached, reply_due, outgoing: Mutex::new(outgoing) }) }
+        let (reply_due, reader_gone) = (AtomicBool::new(false), AtomicBool::new(false));
+        let outgoing = Mutex::new(outgoing);
+        Self { shared: Arc::new(Shared { endpoint, reached, reply_due, reader_gone, outgoing }) }
     }
 
     /// Sends a status update. Dropping the future may delay the update until the next send, and loses nothing else.
     ///
     /// # Errors
-    /// [`ConnError::Closed`] if the connection or the stream ended.
+    /// [`ConnError::Closed`] if the connection or the stream ended, or the reader was dropped.
     ///
     /// # Panics
     /// If `flush` is beyond everything that the server told of (or the start position), or before an earlier one: the
@@ -71,8 +74,8 @@ impl FeedbackSender {
     pub async fn send(&self, update: StatusUpdate) -> Result<()> {
         let mut outgoing = self.shared.outgoing.lock().await;
         self.drain(&mut outgoing).await?;
-        if outgoing.finished {
-            return Err(ConnError::closed(&self.shared.endpoint, "the stream was finished from here"));
+        if outgoing.finished || self.shared.reader_gone.load(Ordering::Acquire) {
+            return Err(ConnError::closed(&self.shared.endpoint, "the stream was ended from here"));
         }
         let (flush, last) = (update.flush, outgoing.last.flush);
         let reached = Lsn::new(self.shared.reached.load(Ordering::Acquire));
@@ -135,6 +138,10 @@ impl FeedbackSender {
     #[must_use]
     pub fn reached(&self) -> Lsn {
         Lsn::new(self.shared.reached.load(Ordering::Acquire))
+    }
+
+    pub(super) fn note_reader_gone(&self) {
+        self.shared.reader_gone.store(true, Ordering::Release);
     }
 
     /// Takes note of what a message says about positions, and whether it wants a reply.

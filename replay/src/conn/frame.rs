@@ -78,6 +78,16 @@ impl Inbox {
         Ok(Some(frame_bytes))
     }
 
+    /// The text of an error without a length, which a postmaster sends when it cannot even start a process
+    /// (`report_fork_failure_to_client`, `postmaster.c`).
+    pub(crate) fn error_without_length(&self) -> Option<String> {
+        const SHOWN_MAX: usize = 200;
+        let text = self.buffer.strip_prefix(b"E").filter(|_| self.frame_bytes(Phase::Startup).is_err())?;
+        let end = text.iter().position(|byte| *byte == 0).unwrap_or(text.len()).min(SHOWN_MAX);
+        let shown = String::from_utf8_lossy(&text[..end]);
+        Some(shown.chars().map(|c| if c.is_control() { ' ' } else { c }).collect::<String>().trim().to_owned())
+    }
+
     /// Reads once. Ends with 0 at the end of the stream. Dropping the future loses nothing.
     pub(crate) async fn fill<R: AsyncRead + Unpin>(&mut self, reader: &mut R, phase: Phase) -> std::io::Result<usize> {
         let room = self.room(phase);

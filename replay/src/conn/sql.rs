@@ -24,6 +24,8 @@ use super::wire::Wire;
 #[must_use = "dropping it ends the connection"]
 pub struct ConnectionTask {
     task: JoinHandle<Result<()>>,
+    /// The outcome was handed out.
+    told: bool,
     endpoint: Endpoint,
     server_version_num: u32,
     encrypted: bool,
@@ -33,9 +35,14 @@ impl ConnectionTask {
     /// Waits until the connection ends: `Ok` after the client was dropped, else why.
     ///
     /// # Errors
-    /// [`ConnError::Closed`] or what the server said.
+    /// [`ConnError::Closed`] or what the server said; asked again, only that it had ended.
     pub async fn closed(&mut self) -> Result<()> {
-        match (&mut self.task).await {
+        if self.told {
+            return Err(ConnError::closed(&self.endpoint, "it had ended before"));
+        }
+        let outcome = (&mut self.task).await;
+        self.told = true;
+        match outcome {
             Ok(outcome) => outcome,
             Err(error) => Err(ConnError::closed(&self.endpoint, format!("its task ended: {error}"))),
         }
@@ -132,7 +139,7 @@ async fn start(conninfo: &Conninfo, session: &Session, wire: Wire) -> Result<(Cl
     })?;
     check_target(conninfo, |name| connection.parameter(name))?;
     let task = tokio::spawn(run(endpoint.clone(), connection));
-    let task = ConnectionTask { task, endpoint: endpoint.clone(), server_version_num, encrypted };
+    let task = ConnectionTask { task, told: false, endpoint: endpoint.clone(), server_version_num, encrypted };
     if session.needs_transaction_timeout(server_version_num) {
         let setting = client.batch_execute(session::TRANSACTION_TIMEOUT_SQL).await;
         setting.map_err(|error| explain(&endpoint, &error))?;

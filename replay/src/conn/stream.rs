@@ -245,6 +245,12 @@ impl ReplicationReader {
     }
 }
 
+impl Drop for ReplicationReader {
+    fn drop(&mut self) {
+        self.feedback.note_reader_gone();
+    }
+}
+
 impl std::fmt::Debug for ReplicationReader {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("ReplicationReader")

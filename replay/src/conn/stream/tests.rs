@@ -230,7 +230,16 @@ async fn after_finish_nothing_is_confirmed_any_more() {
     feedback.finish().await.unwrap();
     feedback.finish().await.unwrap();
     let error = feedback.send(flush(0x100)).await.unwrap_err();
-    assert!(error.to_string().contains("finished from here"), "{error}");
+    assert!(error.to_string().contains("ended from here"), "{error}");
+}
+
+#[tokio::test]
+async fn feedback_ends_with_its_reader() {
+    let (stream, _server) = stream();
+    let (reader, feedback) = stream.split();
+    feedback.send(flush(0x100)).await.unwrap();
+    drop(reader);
+    assert!(matches!(feedback.send(flush(0x100)).await, Err(ConnError::Closed { .. })));
 }
 
 #[tokio::test]
@@ -303,4 +312,40 @@ async fn a_send_that_is_dropped_half_way_leaves_no_half_message() {
     // Every message that arrives is whole, up to the last one.
     while read_status(&mut server).await.2 != 1 {}
     sending.await.unwrap().unwrap();
+}
+
+/// A conversation of a good server, as one run of bytes.
+fn good_bytes() -> Vec<u8> {
+    [
+        xlog_data(0x110, b"first"),
+        keepalive_asking(0x120, true),
+        frame(b'N', b"SNOTICE\0C00000\0Mhello\0\0"),
+        xlog_data(0x130, b"second"),
+        frame(b'c', b""),
+        frame(b'C', b"COPY 0\0"),
+        frame(b'Z', b"I"),
+    ]
+    .concat()
+}
+
+#[tokio::test]
+async fn whatever_a_server_sends_nothing_panics_and_it_ends() {
+    let good = good_bytes();
+    let flipped = (0..good.len() * 8).map(|bit| {
+        let mut bytes = good.clone();
+        bytes[bit / 8] ^= 1 << (bit % 8);
+        bytes
+    });
+    let cut = (0..good.len()).map(|end| good[..end].to_vec());
+    for bytes in flipped.chain(cut) {
+        let (mut stream, mut server) = stream();
+        server.write_all(&bytes).await.unwrap();
+        // The server's end stays open for our answers, and says that nothing more comes.
+        server.shutdown().await.unwrap();
+        let mut messages = 0;
+        while let Ok(Some(_)) = stream.next().await {
+            messages += 1;
+            assert!(messages <= 4, "more messages than were sent");
+        }
+    }
 }
