@@ -160,7 +160,7 @@ fn fitted(ledger: Ledger, config: &Config) -> Ledger {
     next
 }
 
-fn origin_of(ledger: &Ledger, load_runs: bool) -> Origin {
+pub(crate) fn origin_of(ledger: &Ledger, load_runs: bool) -> Origin {
     match (ledger.slot.state, ledger.load) {
         (SlotState::Absent, _) => Origin::Unborn,
         (SlotState::Creating, _) => Origin::Creating,
