@@ -267,6 +267,20 @@ async fn starts_that_are_refused(server: &Postgres) {
         };
         assert!(error.is_undefined_object() && error.to_string().contains("missing"), "{error:?}");
     } else {
+        let row = admin.query_one("SELECT pg_current_wal_lsn()::text", &[]).await.unwrap();
+        let written: Lsn = row.get::<_, String>(0).parse().unwrap();
+        // The server has decoded the insert, sent nothing of it, and goes on.
+        let decoding = async {
+            loop {
+                stream.status(StatusUpdate { reply_requested: true, ..StatusUpdate::default() }).await.unwrap();
+                match stream.next().await.unwrap() {
+                    Some(ReplicationMessage::Keepalive { end, .. }) if end >= written => return,
+                    Some(ReplicationMessage::Keepalive { .. }) => tokio::time::sleep(Duration::from_millis(20)).await,
+                    other => panic!("{other:?}"),
+                }
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(60), decoding).await.expect("the insert is decoded");
         stream.finish().await.unwrap();
     }
 
