@@ -91,7 +91,12 @@ impl Watcher {
             self.started = true;
             if tag_bytes == 1 && message[0] == b'd' && message.get(5) == Some(&b'r') {
                 let position = |at: usize| u64::from_be_bytes(message[at..at + 8].try_into().expect("eight bytes"));
-                found(StatusUpdate { at: Instant::now(), write: position(6), flush: position(14), apply: position(22) });
+                found(StatusUpdate {
+                    at: Instant::now(),
+                    write: position(6),
+                    flush: position(14),
+                    apply: position(22),
+                });
             }
         }
     }

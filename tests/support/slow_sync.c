@@ -1,38 +1,53 @@
-/* Loaded with LD_PRELOAD: while the file named by SLOW_SYNC_TRIGGER exists, every sync waits for it to go away. Each sync
- * that waited leaves one byte in TRIGGER.waited, so that a test can prove that the fault happened. */
+/* Loaded with LD_PRELOAD: while the file named by SLOW_SYNC_TRIGGER exists, every sync waits for it to go away; while the
+ * one named by FAIL_SYNC_TRIGGER exists, every sync fails with EIO. Each sync that waited leaves one byte in TRIGGER.waited,
+ * each that failed one in TRIGGER.failed, so that a test can prove that the fault happened. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
 
-static void wait_while_triggered(void) {
-    const char *trigger = getenv("SLOW_SYNC_TRIGGER");
-    if (trigger == NULL || access(trigger, F_OK) != 0)
-        return;
+static void leave_a_byte(const char *trigger, const char *ending) {
     char path[4096];
-    snprintf(path, sizeof path, "%s.waited", trigger);
+    snprintf(path, sizeof path, "%s.%s", trigger, ending);
     int fd = open(path, O_CREAT | O_WRONLY | O_APPEND, 0600);
     if (fd >= 0) {
         if (write(fd, "x", 1) != 1)
             abort();
         close(fd);
     }
+}
+
+static void wait_while_triggered(void) {
+    const char *trigger = getenv("SLOW_SYNC_TRIGGER");
+    if (trigger == NULL || access(trigger, F_OK) != 0)
+        return;
+    leave_a_byte(trigger, "waited");
     struct timespec pause = {0, 5 * 1000 * 1000};
     while (access(trigger, F_OK) == 0)
         nanosleep(&pause, NULL);
 }
 
+static int fails(void) {
+    const char *trigger = getenv("FAIL_SYNC_TRIGGER");
+    if (trigger == NULL || access(trigger, F_OK) != 0)
+        return 0;
+    leave_a_byte(trigger, "failed");
+    errno = EIO;
+    return 1;
+}
+
 int fdatasync(int fd) {
     int (*real)(int) = (int (*)(int))dlsym(RTLD_NEXT, "fdatasync");
     wait_while_triggered();
-    return real(fd);
+    return fails() ? -1 : real(fd);
 }
 
 int fsync(int fd) {
     int (*real)(int) = (int (*)(int))dlsym(RTLD_NEXT, "fsync");
     wait_while_triggered();
-    return real(fd);
+    return fails() ? -1 : real(fd);
 }
