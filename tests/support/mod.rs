@@ -63,7 +63,8 @@ impl<'a> Wanted<'a> {
         let mut document = Document::new("app", &source_url, Some(&target_url), folder.path(), &health.address());
         document.tables = self.tables;
         document.tables.push(TableEntry::copied("public.fence", &["id"]));
-        document.store_lines = vec!["max_bytes = \"4GB\"".into(), "segment_bytes = \"1MiB\"".into(), "reserve_bytes = \"1MiB\"".into()];
+        document.store_lines =
+            vec!["max_bytes = \"4GB\"".into(), "segment_bytes = \"1MiB\"".into(), "reserve_bytes = \"1MiB\"".into()];
         for server in [&source, &target] {
             server.create_database(DATABASE).await.expect("database");
             server.sql(DATABASE, FENCE).await.expect("fence");
@@ -94,7 +95,10 @@ impl Pair {
     /// Starts the daemon and waits until the initial copy is done and capture streams.
     pub async fn run_until_streaming(&self) -> Walspool {
         let mut daemon = self.run();
-        let status = daemon.wait_for("copy done and stream", SOON, |status| loaded(status) && streaming(status)).await.expect("streams");
+        let status = daemon
+            .wait_for("copy done and stream", SOON, |status| loaded(status) && streaming(status))
+            .await
+            .expect("streams");
         if let Some(backend) = status["backend"].as_str() {
             report::backend(backend);
         }
@@ -150,7 +154,13 @@ impl Pair {
         let (source, target) = (self.source_client().await, self.target_client().await);
         let names: Vec<&str> = self.document.tables.iter().map(|table| table.name.as_str()).collect();
         for table in compare(&source, &target, &names).await.expect("compared") {
-            assert!(table.equal(), "{} differs: {:?} at the source, {:?} at the target", table.table, table.source, table.target);
+            assert!(
+                table.equal(),
+                "{} differs: {:?} at the source, {:?} at the target",
+                table.table,
+                table.source,
+                table.target
+            );
         }
     }
 
@@ -228,4 +238,19 @@ pub fn folder_digest(folder: &Path) -> Vec<(PathBuf, u64, Vec<u8>)> {
     }
     all.sort();
     all
+}
+
+/// Builds the library that holds or fails syncs; see `slow_sync.c`.
+pub fn sync_faults(folder: &Path) -> PathBuf {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/support/slow_sync.c");
+    let library = folder.join("slow_sync.so");
+    let built = std::process::Command::new("cc")
+        .args(["-shared", "-fPIC", "-O1", "-o"])
+        .arg(&library)
+        .arg(&source)
+        .arg("-ldl")
+        .output();
+    let built = built.expect("a C compiler, cc, is needed");
+    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    library
 }
