@@ -157,7 +157,8 @@ impl<D: Disk> ReadOnlyStore<D> {
         let end = self.entry_end(stream)?;
         let StreamMarks { epoch, geometry, .. } = *self.marks.stream(stream);
         let view = Arc::new(StaticView { table: std::sync::Mutex::new(self.table(stream)?) });
-        let reader = StreamReader::new(self.disk.clone(), self.dir.clone(), self.marks.store, stream, epoch, geometry, view);
+        let reader =
+            StreamReader::new(self.disk.clone(), self.dir.clone(), self.marks.store, stream, epoch, geometry, view);
         latest_entry(reader, end, STATE_BYTES_MAX)
     }
 
@@ -197,16 +198,28 @@ impl<D: Disk> ReadOnlyStore<D> {
                 continue;
             }
             let Ok((file, expected)) = self.open_segment(stream, segment) else { continue };
-            let table = table.get_or_insert_with(|| SegmentTable::new(StreamStart { segment, seqno: marks.start.seqno }));
+            let table =
+                table.get_or_insert_with(|| SegmentTable::new(StreamStart { segment, seqno: marks.start.seqno }));
             if table.next_id() != segment {
-                return Err(expected.damage("segment", 0, format!("segment {}", table.next_id()), format!("segment {segment}")));
+                return Err(expected.damage(
+                    "segment",
+                    0,
+                    format!("segment {}", table.next_id()),
+                    format!("segment {segment}"),
+                ));
             }
             self.add_segment(table, &file, &expected, marks)?;
         }
         Ok(table.unwrap_or_else(|| SegmentTable::new(marks.start)))
     }
 
-    fn add_segment(&self, table: &mut SegmentTable, file: &D::File, expected: &Expected, marks: &StreamMarks) -> Result<()> {
+    fn add_segment(
+        &self,
+        table: &mut SegmentTable,
+        file: &D::File,
+        expected: &Expected,
+        marks: &StreamMarks,
+    ) -> Result<()> {
         let geometry = expected.geometry;
         let header = read_header(file, expected)?;
         if let Some(footer) = read_footer(file, &header, expected)? {

@@ -103,7 +103,8 @@ pub(crate) fn floor(facts: &Facts<'_>) -> Option<Floor> {
             None => hold(Holder::DamagedCursor(name.clone()), Position::default(), first.id),
             Some(position) => {
                 // Everything after the position; where nothing is there yet, whatever comes next.
-                let unsealed = facts.segments.iter().find(|info| info.state != SegmentState::Sealed).map(|info| info.id);
+                let unsealed =
+                    facts.segments.iter().find(|info| info.state != SegmentState::Sealed).map(|info| info.id);
                 let segment = needed_from(position.seqno.next()).or(unsealed).unwrap_or(end);
                 hold(Holder::Cursor(name.clone()), *position, segment);
             }
@@ -111,7 +112,11 @@ pub(crate) fn floor(facts: &Facts<'_>) -> Option<Floor> {
     }
     // Without a complete entry there is nothing that says up to where the stream was ever whole: all of it stays.
     let newest = facts.newest_entry.map_or(Some(first.id), needed_from).unwrap_or(first.id);
-    hold(Holder::NewestEntry, Position { seqno: facts.newest_entry.unwrap_or_default(), ..Position::default() }, newest);
+    hold(
+        Holder::NewestEntry,
+        Position { seqno: facts.newest_entry.unwrap_or_default(), ..Position::default() },
+        newest,
+    );
     if let Some(segment) = least_bytes(facts) {
         hold(Holder::BytesMinimum, Position::default(), segment);
     }
@@ -256,7 +261,12 @@ fn look<D: Disk>(shared: &Shared<D>, kind: StreamKind) -> Result<Option<Floor>> 
 }
 
 /// Step 3. A failure leaves files below the start; the next opening removes them.
-fn remove_below<D: Disk>(shared: &Shared<D>, kind: StreamKind, start: StreamStart, report: &mut RetentionReport) -> Result<()> {
+fn remove_below<D: Disk>(
+    shared: &Shared<D>,
+    kind: StreamKind,
+    start: StreamStart,
+    report: &mut RetentionReport,
+) -> Result<()> {
     let removed = shared.stream(kind).table().remove_below(start);
     let dir = stream_dir(&shared.dir, kind);
     let mut unlinked = false;

@@ -11,7 +11,7 @@ use super::register::Register;
 use crate::disk::{Access, Disk, DiskFile};
 use crate::environment::Environment;
 use crate::error::{Error, IoContext, Result};
-use crate::layout::{CURSORS_DIR, CURSORS_LOCK_FILE};
+use crate::layout::{CURSOR_SUFFIX, CURSORS_DIR, CURSORS_LOCK_FILE};
 use crate::mark::SLOT_BYTES;
 use crate::stream::lock;
 
@@ -103,6 +103,20 @@ impl<D: Disk> CursorHub<D> {
     pub(crate) fn new(disk: D, store_dir: &Path, environment: Environment) -> Self {
         let dir = store_dir.join(CURSORS_DIR);
         Self { disk, dir, environment, held: Mutex::default(), exclusion: Mutex::default() }
+    }
+
+    /// When a store is opened: makes durable what the registers say, before retention acts upon it. Damaged ones and
+    /// those that are held are left alone.
+    pub(crate) fn settle(&self, names: &[String]) -> Result<()> {
+        for name in names {
+            let path = self.dir.join(format!("{name}{CURSOR_SUFFIX}"));
+            match Register::open(&self.disk, &path) {
+                Ok(Some((mut register, _))) => register.settle()?,
+                Ok(None) | Err(Error::CursorDamaged { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
     }
 
     pub(crate) fn dir(&self) -> &Path {

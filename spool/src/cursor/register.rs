@@ -204,8 +204,6 @@ impl<D: Disk> Register<D> {
         if !file.try_lock_exclusive().doing("lock", path)? {
             return Ok(None);
         }
-        // What a killed holder wrote last may not be durable; what is acted upon must be.
-        file.sync_all().doing("sync", path)?;
         let content = read(&file, path)?;
         let Some(newest) = content.newest() else {
             let name = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
@@ -214,6 +212,25 @@ impl<D: Disk> Register<D> {
         let owner = newest.owner;
         let slots = content.slots;
         Ok(Some((Self { file, path: path.to_owned(), owner, slots }, content)))
+    }
+
+    /// Makes durable what was read, before retention acts upon it: the newest position goes into both slots, the older
+    /// one first. A sync alone would say nothing about a write whose sync failed before.
+    pub(crate) fn settle(&mut self) -> Result<()> {
+        let newest = *self.slots.iter().flatten().max_by_key(|slot| slot.generation).expect("an open register has one");
+        let newest_index = (newest.generation % 2) as usize;
+        for index in [1 - newest_index, newest_index] {
+            self.write_slot(index, newest)?;
+        }
+        Ok(())
+    }
+
+    fn write_slot(&mut self, index: usize, slot: Slot) -> Result<()> {
+        let offset = index as u64 * u64::from(BLOCK_BYTES);
+        write_all_at(&self.file, &encode_slot(&slot), offset, BLOCK_BYTES).doing("write", &self.path)?;
+        self.file.sync_data().doing("sync", &self.path)?;
+        self.slots[index] = Some(slot);
+        Ok(())
     }
 
     pub(crate) fn renamed(self, path: &Path) -> Self {
@@ -243,13 +260,7 @@ impl<D: Disk> Register<D> {
     pub(crate) fn write(&mut self, position: Position) -> Result<()> {
         let newest = self.slots.iter().flatten().map(|slot| slot.generation).max().unwrap_or(0);
         let generation = newest + 1;
-        let index = (generation % 2) as usize;
-        let slot = Slot { owner: self.owner, generation, position };
-        let offset = index as u64 * u64::from(BLOCK_BYTES);
-        write_all_at(&self.file, &encode_slot(&slot), offset, BLOCK_BYTES).doing("write", &self.path)?;
-        self.file.sync_data().doing("sync", &self.path)?;
-        self.slots[index] = Some(slot);
-        Ok(())
+        self.write_slot((generation % 2) as usize, Slot { owner: self.owner, generation, position })
     }
 }
 

@@ -106,10 +106,29 @@ impl<D: Disk> MarkRegister<D> {
     pub(crate) fn open(disk: &D, dir: &Path) -> Result<Self> {
         let path = dir.join(MARKS_FILE);
         let file = disk.open(&path, Access::Write { block_bytes: SLOT_BYTES }).doing("open", &path)?;
-        // What a killed writer wrote last may be in the page cache only; what is read here must be durable.
-        file.sync_all().doing("sync", &path)?;
         let marks = read(&file, &path)?;
-        Ok(Self { file, path, marks })
+        let register = Self { file, path, marks };
+        register.settle()?;
+        Ok(register)
+    }
+
+    /// Makes durable what was read, before anyone acts upon it: the last write may have been in the page cache only,
+    /// and after a failed sync (of a process before, or of this one) another sync would say nothing about it. So it is
+    /// written again, the older slot first; where both slots said the same already, no byte changes.
+    fn settle(&self) -> Result<()> {
+        let newest = self.marks.generation % 2;
+        for slot in [1 - newest, newest] {
+            self.write_slot(slot)?;
+        }
+        Ok(())
+    }
+
+    fn write_slot(&self, slot: u64) -> Result<()> {
+        let block = slot::encode(&self.marks);
+        assert_eq!(block.len(), SLOT_BYTES as usize);
+        let offset = u64::from(SLOT_BYTES) * slot;
+        write_all_at(&self.file, &block, offset, SLOT_BYTES).doing("write", &self.path)?;
+        self.file.sync_data().doing("sync", &self.path)
     }
 
     /// Reads the register without writing anything.
@@ -138,11 +157,7 @@ impl<D: Disk> MarkRegister<D> {
     /// The caller poisons the store: nothing is known about the slot any more.
     pub(crate) fn write(&mut self) -> Result<()> {
         self.marks.generation += 1;
-        let block = slot::encode(&self.marks);
-        assert_eq!(block.len(), SLOT_BYTES as usize);
-        let offset = u64::from(SLOT_BYTES) * (self.marks.generation % 2);
-        write_all_at(&self.file, &block, offset, SLOT_BYTES).doing("write", &self.path)?;
-        self.file.sync_data().doing("sync", &self.path)
+        self.write_slot(self.marks.generation % 2)
     }
 
     /// Writes and syncs one slot after the other, so that either alone carries what was changed.

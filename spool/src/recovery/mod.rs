@@ -3,7 +3,7 @@
 //! The only place that cuts anything, and it cuts by ending a segment early, never by truncating or overwriting:
 //! 1. the writer's lock is taken on every segment without a footer, so that the last writes of a killed writer have
 //!    ended (the kernel keeps the lock as long as an operation of its ring is in flight);
-//! 2. it is synced, so that what is read next cannot be lost by the next crash;
+//! 2. it is synced, and its folder before it, so that what is read next cannot be lost by the next crash;
 //! 3. it is read around the page cache, which after a failed sync may show what the medium does not have;
 //! 4. the decision table says what each segment is; at or below the mark nothing is cut, damage there refuses;
 //! 5. segments with content get their footer, their free blocks are given back; those without leave the stream;
@@ -23,13 +23,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use segments::{
-    Footer, Mark, Position, Scan, SegmentHeader, SegmentId, Seqno, StoreId, StreamKind, UnixMicros,
+    Footer, Mark, Position, RecordRange, Scan, SegmentHeader, SegmentId, Seqno, StoreId, StreamKind, UnixMicros,
     parse_segment_file_name,
 };
 
 pub(crate) use look::{Expected, read_footer, read_header, scan_groups, scanned_facts, sealed_facts};
+use table::{Content, Facts, Plan, Refusal, decide};
 pub use table::{Decision, Row};
-use table::{Facts, Plan, Refusal, decide};
 
 use crate::disk::{Access, Disk, DiskFile, KnownEnd};
 use crate::error::{Damage, Error, IoContext, Result};
@@ -133,10 +133,14 @@ impl<D: Disk> Recovery<'_, D> {
     /// # Errors
     /// The refusing rows of the decision table, and what the disk says. Nothing was cut then.
     pub(crate) fn stream(&mut self, marks: &StreamMarks, known: Option<KnownEnd>) -> Result<RecoveredStream<D::File>> {
+        // A segment may lie here under a name that is not durable yet: its preparation was interrupted.
+        let dir = stream_dir(self.dir, marks.stream);
+        self.disk.sync_dir(&dir).doing("sync", &dir)?;
         let mut rows = self.remove_below_start(marks)?;
-        let mut looked = Vec::new();
+        let mut looked: Vec<Looked<D::File>> = Vec::new();
         for segment in self.segments(marks.stream)? {
-            looked.push(self.look(marks, segment, known)?);
+            let found = self.look(marks, segment, known);
+            looked.push(found.map_err(|error| name_records(error, looked.last(), marks, segment))?);
         }
         let mark = highest_mark(&looked, marks.mark);
         self.check_mark(&looked, &mark)?;
@@ -198,6 +202,9 @@ impl<D: Disk> Recovery<'_, D> {
         self.drop_cached(&file, &expected.path)?;
         let header = read_header(&file, &expected)?;
         if let Some(footer) = read_footer(&file, &header, &expected)? {
+            // The same bytes once more: where the sync of a footer failed before, a sync alone would say nothing, and
+            // without this footer what it leaves out would come back.
+            write_footer(&file, &footer, &marks.geometry).doing("write the footer of", &expected.path)?;
             return Ok(Looked { expected, header, found: Found::Sealed(footer) });
         }
         let (scan, is_cut) = scan_known(&file, &header, &expected, marks, known)?;
@@ -324,6 +331,20 @@ fn scan_known<F: DiskFile>(
     let known_part = scan_groups(file, header, expected, &marks.mark, Some(ceiling))?;
     assert!(known_part.summary.used_bytes <= ceiling);
     Ok((known_part, true))
+}
+
+/// Damage that a scan of one segment found without knowing which record comes first in it.
+fn name_records<F>(error: Error, before: Option<&Looked<F>>, marks: &StreamMarks, segment: SegmentId) -> Error {
+    let Error::Corrupt(mut damage) = error else { return error };
+    let first = before.map_or(Some(marks.start.seqno), |before| match before.facts().content {
+        Content::Sealed { last, .. } | Content::Groups { last, .. } => Some(last.next()),
+        Content::Empty { .. } => None,
+    });
+    if let (None, Some(first)) = (&damage.records, first) {
+        let last = (marks.mark.segment == segment).then_some(marks.mark.position.seqno).filter(|last| *last >= first);
+        damage.records = Some(RecordRange { first, last });
+    }
+    Error::Corrupt(damage)
 }
 
 fn highest_mark<F>(looked: &[Looked<F>], register: Mark) -> Mark {

@@ -78,7 +78,7 @@ fn minimums_keep_what_nobody_needs() {
     assert_eq!(floor_of(&Facts { keep_bytes_min: 2500, ..facts.clone() }), 3);
     assert_eq!(floor_of(&Facts { keep_bytes_min: u64::MAX, ..facts.clone() }), 1);
     let now = UnixMicros::new(6_000_000);
-    assert_eq!(floor_of(&Facts { keep_age_min: Duration::from_secs(3), now, ..facts.clone() }), 4);
+    assert_eq!(floor_of(&Facts { keep_age_min: Duration::from_secs(2), now, ..facts.clone() }), 4);
     let jumped_back = UnixMicros::new(0);
     assert_eq!(floor_of(&Facts { keep_age_min: Duration::from_secs(3), now: jumped_back, ..facts }), 1);
 }

@@ -31,10 +31,8 @@ impl<D: Disk> Store<D> {
         let lock = make_content(&disk, dir)?;
         let marks = first_marks(&environment, options);
         MarkRegister::create(&disk, dir, marks)?;
-        // The folder's own name last: until it is durable there is no store to lose.
-        let parent = dir.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        disk.sync_dir(parent).doing("sync", parent)?;
         drop(lock);
+        // Opening makes the folder's own name durable.
         Self::open_on(disk, environment, drive, dir, options)
     }
 }

@@ -36,6 +36,9 @@ impl<D: Disk> Store<D> {
         options.check()?;
         check_is_store(&disk, dir)?;
         let lock = StoreLock::take(&disk, dir)?;
+        // A creation that was interrupted may have left names that are not durable yet.
+        disk.sync_dir(dir).doing("sync", dir)?;
+        disk.sync_dir(parent_of(dir)).doing("sync", parent_of(dir))?;
         let mut marks = MarkRegister::open(&disk, dir)?;
         check_geometry(marks.marks(), options, dir)?;
         let store = marks.marks().store;
@@ -46,6 +49,8 @@ impl<D: Disk> Store<D> {
             recover_all(&mut recovery, marks.marks())?
         };
         publish_marks(&mut marks, &recovered)?;
+        let cursors = CursorHub::new(disk.clone(), dir, environment.clone());
+        cursors.settle(&crate::cursor::names(&disk, cursors.dir())?)?;
         disk.process_memory().forget(dir, store);
         let report = report(&recovered);
         say(&report, marks.is_direct(), dir);
@@ -54,7 +59,7 @@ impl<D: Disk> Store<D> {
             recovered.into_iter().map(|(kind, stream)| open_stream(kind, stream, marks.marks(), options)).unzip();
         let committer = Committer::new(queue, streams.iter().cloned().zip(times));
         let shared = Arc::new(Shared {
-            cursors: CursorHub::new(disk.clone(), dir, environment.clone()),
+            cursors,
             disk,
             dir: dir.to_owned(),
             store,
@@ -94,6 +99,11 @@ pub(crate) fn check_is_store<D: Disk>(disk: &D, dir: &Path) -> Result<()> {
         true => Ok(()),
         false => not_a_store(format!("it has no file `{MARKS_FILE}`")),
     }
+}
+
+/// The folder that holds the store's own name.
+pub(super) fn parent_of(dir: &Path) -> &Path {
+    dir.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 fn check_geometry(marks: &Marks, options: &StoreOptions, dir: &Path) -> Result<()> {

@@ -5,6 +5,7 @@
 //! | `worlds.rs` | the three backends, and the macro that runs a test on each |
 //! | `append.rs` | what is acknowledged comes back, in order, after every kind of end |
 //! | `tear.rs` | C01: a tear at every byte of the last group; the next appends survive the next crash |
+//! | `life.rs` | a life of a store on the simulated disk, and the account of what was promised |
 //! | `crash.rs` | a crash at every operation of a store's life |
 //! | `poison.rs` | every write and every sync failing once: nobody hangs, nothing false is acknowledged |
 //! | `cursors.rs` | complete entries only, rotation, cut chains, large entries, confirm, seek, named refusals |
@@ -12,5 +13,11 @@
 //! | `refusals.rs` | bad input: newer format, foreign files, damage below the mark, locks, fallback |
 
 mod append;
+mod crash;
 mod cursors;
+mod life;
+mod poison;
+mod refusals;
+mod retention;
+mod tear;
 mod worlds;

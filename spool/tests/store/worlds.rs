@@ -18,12 +18,18 @@ pub trait World {
     type Disk: Disk;
 
     fn new() -> Self;
+    /// A place whose store gets another identity.
+    fn another() -> Self;
     fn dir(&self) -> PathBuf;
     fn create_with(&self, options: &StoreOptions) -> Result<Store<Self::Disk>>;
     fn open_with(&self, options: &StoreOptions) -> Result<Store<Self::Disk>>;
     /// The worst end that the backend can give: what is not synced is lost where that can be simulated; on real files
     /// the process forgets everything. Stores of before must be gone.
     fn crash(&self);
+    /// Every file of the store, by its path inside the folder.
+    fn files(&self) -> Vec<(PathBuf, Vec<u8>)>;
+    /// A new place with these files.
+    fn with_files(files: &[(PathBuf, Vec<u8>)]) -> Self;
 
     fn create(&self) -> Store<Self::Disk> {
         self.create_with(&StoreOptions::tiny()).expect("created")
@@ -53,6 +59,10 @@ impl<const RING: bool> World for SystemWorld<RING> {
         Self { dir: tempfile::tempdir().expect("a folder for tests") }
     }
 
+    fn another() -> Self {
+        Self::new()
+    }
+
     fn dir(&self) -> PathBuf {
         self.dir.path().join("store")
     }
@@ -66,7 +76,36 @@ impl<const RING: bool> World for SystemWorld<RING> {
     }
 
     fn crash(&self) {}
+
+    fn files(&self) -> Vec<(PathBuf, Vec<u8>)> {
+        let dir = self.dir();
+        let mut found = Vec::new();
+        let mut folders = vec![dir.clone()];
+        while let Some(folder) = folders.pop() {
+            for entry in std::fs::read_dir(&folder).expect("listed") {
+                let path = entry.expect("listed").path();
+                let inside = path.strip_prefix(&dir).expect("below").to_owned();
+                match path.is_dir() {
+                    true => folders.push(path),
+                    false => found.push((inside, std::fs::read(&path).expect("read"))),
+                }
+            }
+        }
+        found.sort();
+        found
+    }
+
+    fn with_files(files: &[(PathBuf, Vec<u8>)]) -> Self {
+        let world = Self::new();
+        for folder in FOLDERS {
+            std::fs::create_dir_all(world.dir().join(folder)).expect("made");
+        }
+        files.iter().for_each(|(path, bytes)| std::fs::write(world.dir().join(path), bytes).expect("written"));
+        world
+    }
 }
+
+const FOLDERS: [&str; 7] = ["", "txn", "wal", "manifest", "ledger", "cursors", "pool"];
 
 /// The simulated disk, without threads.
 pub struct SimWorld {
@@ -75,13 +114,29 @@ pub struct SimWorld {
     pub clock: Arc<SimClock>,
 }
 
+impl SimWorld {
+    pub fn seeded(seed: u64) -> Self {
+        note_backend("simulated");
+        let (environment, clock) = Environment::simulated(seed);
+        Self { disk: RefCell::new(SimDisk::new()), environment, clock }
+    }
+
+    pub fn on(disk: SimDisk) -> Self {
+        let world = Self::new();
+        *world.disk.borrow_mut() = disk;
+        world
+    }
+}
+
 impl World for SimWorld {
     type Disk = SimDisk;
 
     fn new() -> Self {
-        note_backend("simulated");
-        let (environment, clock) = Environment::simulated(11);
-        Self { disk: RefCell::new(SimDisk::new()), environment, clock }
+        Self::seeded(11)
+    }
+
+    fn another() -> Self {
+        Self::seeded(12)
     }
 
     fn dir(&self) -> PathBuf {
@@ -99,6 +154,28 @@ impl World for SimWorld {
     fn crash(&self) {
         let crashed = self.disk.borrow().crash(Loss::Unsynced);
         *self.disk.borrow_mut() = crashed;
+    }
+
+    fn files(&self) -> Vec<(PathBuf, Vec<u8>)> {
+        let dir = self.dir();
+        let files = self.disk.borrow().files().into_iter();
+        files.map(|(path, bytes)| (path.strip_prefix(&dir).expect("below").to_owned(), bytes)).collect()
+    }
+
+    fn with_files(files: &[(PathBuf, Vec<u8>)]) -> Self {
+        let world = Self::new();
+        {
+            let disk = world.disk.borrow();
+            let folders: Vec<PathBuf> = FOLDERS.iter().map(|folder| world.dir().join(folder)).collect();
+            folders.iter().for_each(|folder| disk.create_dir(folder).expect("made"));
+            for (path, bytes) in files {
+                disk.create(&world.dir().join(path), 512).expect("made");
+                disk.overwrite(&world.dir().join(path), 0, bytes).expect("written");
+            }
+            folders.iter().for_each(|folder| disk.sync_dir(folder).expect("synced"));
+            disk.sync_dir(Path::new("/")).expect("synced");
+        }
+        world
     }
 }
 
@@ -188,21 +265,4 @@ pub fn entry_lsns<D: Disk>(store: &Store<D>, cursor_name: &str) -> Vec<u64> {
 
 pub fn position(seqno: u64, lsn: u64) -> Position {
     Position { seqno: Seqno::new(seqno), lsn: Lsn::new(lsn), timeline: TimelineId::new(1) }
-}
-
-/// Every file below a real folder, with its bytes.
-pub fn files_below(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
-    let mut found = Vec::new();
-    let mut folders = vec![dir.to_owned()];
-    while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(&folder).expect("listed") {
-            let path = entry.expect("listed").path();
-            match path.is_dir() {
-                true => folders.push(path),
-                false => found.push((path.clone(), std::fs::read(&path).expect("read"))),
-            }
-        }
-    }
-    found.sort();
-    found
 }

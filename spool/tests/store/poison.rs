@@ -1,0 +1,122 @@
+//! A failed write or sync ends acknowledgements: every waiter gets the error, nothing is retried, opening again is the
+//! way on and keeps nothing above what was known to be durable.
+
+use std::time::Duration;
+
+use spool::disk::{Fault, Loss, OperationKind};
+use spool::{Error, StoreOptions};
+
+use crate::life::Account;
+use crate::worlds::{SimWorld, TXN, World, body_of, entry};
+
+/// Fails the `nth` operation of a kind once. False when the life does not reach it.
+fn fails_at(kind: OperationKind, nth: u64, number: i32) -> bool {
+    let world = SimWorld::new();
+    let disk = world.disk.borrow().clone();
+    let before = disk.count(kind);
+    disk.fail(kind, nth, Fault::Error(number));
+    let mut account = Account::default();
+    let lived = account.live(&world);
+    if disk.count(kind) < before + nth {
+        lived.expect("nothing disturbed it");
+        return false;
+    }
+    let what = format!("{kind:?} {nth} failing with {number}");
+    disk.clear_faults();
+    if account.is_created {
+        let mut again = account.clone();
+        let store = world.open_with(&StoreOptions::tiny()).unwrap_or_else(|error| panic!("{what}: {error}"));
+        again.check(&store, &what);
+        again.go_on(&world, &store, 5).unwrap_or_else(|error| panic!("{what}: {error}"));
+        drop(store);
+        account = again;
+    }
+    let world = SimWorld::on(disk.crash(Loss::Unsynced));
+    match world.open_with(&StoreOptions::tiny()) {
+        Ok(store) => account.check(&store, &format!("{what}, then a crash")),
+        Err(error) => assert!(!account.is_created, "{what}: {error}"),
+    }
+    true
+}
+
+#[test]
+fn every_operation_failing_once_loses_nothing_and_hangs_nobody() {
+    use OperationKind::{Create, Rename, Shape, Sync, SyncDir, Unlink, Write};
+    for kind in [Write, Sync, SyncDir, Create, Rename, Unlink, Shape] {
+        let reached = (1..).take_while(|nth| fails_at(kind, *nth, libc::EIO)).count();
+        assert!(reached > 0, "{kind:?} was never reached");
+    }
+    for nth in (1..).step_by(5) {
+        if !fails_at(Write, nth, libc::ENOSPC) {
+            break;
+        }
+    }
+}
+
+#[test]
+fn interrupted_and_short_operations_are_finished() {
+    for fault in
+        [Fault::Error(libc::EINTR), Fault::Error(libc::EAGAIN), Fault::Short(0), Fault::Short(1), Fault::Short(513)]
+    {
+        for nth in (1..200).step_by(7) {
+            let world = SimWorld::new();
+            world.disk.borrow().fail(OperationKind::Write, nth, fault);
+            let mut account = Account::default();
+            account.live(&world).unwrap_or_else(|error| panic!("{fault:?} at write {nth}: {error}"));
+            account.check(&SimWorld::on(world.disk.borrow().crash(Loss::Unsynced)).open(), "finished");
+        }
+    }
+}
+
+#[test]
+fn after_a_failed_sync_nothing_is_acknowledged_or_kept_that_was_not_known() {
+    let world = SimWorld::new();
+    let store = world.create();
+    let known = store.append_durable(TXN, entry(16, b"known")).expect("durable");
+    let disk = world.disk.borrow().clone();
+    disk.fail(OperationKind::Sync, 1, Fault::Error(libc::EIO));
+    let waiter = store.watch_durable(TXN);
+    let error = store.append_durable(TXN, entry(32, b"unknown")).expect_err("the sync failed");
+    assert!(matches!(error, Error::Poisoned { .. }) && error.to_string().contains("cannot sync"), "{error}");
+    assert!(waiter.borrow().poisoned.is_some());
+    let syncs = disk.count(OperationKind::Sync);
+    assert!(matches!(store.append(TXN, entry(48, b"late")), Err(Error::Poisoned { .. })));
+    assert!(matches!(store.wait_durable(TXN, known.next()), Err(Error::Poisoned { .. })));
+    assert!(matches!(store.retain(), Err(Error::Poisoned { .. })));
+    store.wait_durable(TXN, known).expect("what was durable stays so");
+    while store.step() {}
+    assert_eq!(disk.count(OperationKind::Sync), syncs, "nothing is retried");
+    assert!(matches!(store.close(), Err(Error::Poisoned { .. })));
+
+    // The page cache still shows the second record, whole and valid. This process knows better.
+    let store = world.open();
+    assert_eq!(store.watermarks(TXN).durable.seqno, known);
+    assert!(store.recovery_report().rows.iter().any(|line| line.row == spool::Row::ActiveNotKnownDurable));
+    store.append_durable(TXN, entry(40, b"another")).expect("durable");
+    drop(store);
+    world.crash();
+    assert_eq!(crate::worlds::entry_lsns(&world.open(), "all"), [16, 40]);
+}
+
+#[test]
+fn a_failure_wakes_blocked_threads() {
+    // Real threads on real files: the disk is taken away by closing the store under the waiters.
+    let world = crate::worlds::SystemWorld::<true>::new();
+    let options = StoreOptions { append_buffer_bytes_max: 4096, ..StoreOptions::tiny() };
+    let store = world.create_with(&options).expect("created");
+    std::thread::scope(|scope| {
+        for producer in 0..4 {
+            let store = store.clone();
+            scope.spawn(move || {
+                for number in 0.. {
+                    match store.append(TXN, entry(16, &body_of(producer, 1000))) {
+                        Ok(_) => assert!(number < 1_000_000, "closing ends this"),
+                        Err(error) => return assert!(matches!(error, Error::Closed), "{error}"),
+                    }
+                }
+            });
+        }
+        std::thread::sleep(Duration::from_millis(100));
+        store.close().expect("drained");
+    });
+}

@@ -1,0 +1,182 @@
+//! Bad input: one clear message each, and nothing is lost.
+
+use std::path::PathBuf;
+
+use segments::{Geometry, SegmentId};
+use spool::disk::SystemDisk;
+use spool::{Backend, Drive, Environment, Error, ReadOnlyStore, SegmentState, Store, StoreOptions, SystemStore};
+
+use crate::worlds::{SimWorld, SystemWorld, TXN, World, body_of, entry, position};
+
+crate::on_every_backend!(
+    damage_below_the_mark_is_refused_with_its_place,
+    files_that_do_not_belong_are_refused,
+    a_newer_format_is_refused,
+    two_writers_are_refused,
+    folders_that_are_no_store,
+);
+
+type Files = Vec<(PathBuf, Vec<u8>)>;
+
+fn change(files: &Files, path: &str, change: impl FnOnce(&mut Vec<u8>)) -> Files {
+    let mut files = files.clone();
+    change(&mut files.iter_mut().find(|(found, _)| found == &PathBuf::from(path)).expect("there").1);
+    files
+}
+
+fn refusal<W: World>(files: &Files) -> Error {
+    W::with_files(files).open_with(&StoreOptions::tiny()).map(drop).expect_err("refused")
+}
+
+fn filled<W: World>(world: &W) -> Files {
+    let store = world.create();
+    for number in 1..=60u64 {
+        store.append_durable(TXN, entry(number * 8, &body_of(number, 400))).expect("durable");
+    }
+    store.close().expect("closed");
+    world.files()
+}
+
+fn damage_below_the_mark_is_refused_with_its_place<W: World>(world: W) {
+    let files = filled(&world);
+    let last = |files: &Files| files.iter().filter(|(path, _)| path.starts_with("txn")).count();
+    assert!(last(&files) >= 3);
+    // The active segment, closed in order: all of it lies below the mark.
+    let marks = world.open();
+    let mark = marks.marks().stream(TXN).mark;
+    drop(marks);
+    let active = format!("txn/{:016x}.seg", mark.segment.get());
+    for offset in (512..mark.offset).step_by(512) {
+        let error = refusal::<W>(&change(&files, &active, |bytes| bytes[offset as usize + 3] ^= 1));
+        let message = error.to_string();
+        assert!(error.is_corruption() && message.contains(&active) && message.contains("records"), "{message}");
+    }
+    let missing: Files =
+        files.iter().filter(|(path, _)| path != &PathBuf::from("txn/0000000000000001.seg")).cloned().collect();
+    let error = refusal::<W>(&missing);
+    assert!(error.is_corruption() && error.to_string().contains("missing segment"), "{error}");
+    let none: Files = files.iter().filter(|(path, _)| !path.starts_with("txn")).cloned().collect();
+    assert!(refusal::<W>(&none).is_corruption());
+    let header = refusal::<W>(&change(&files, "txn/0000000000000001.seg", |bytes| bytes[20] ^= 1));
+    assert!(header.is_corruption() && header.to_string().contains("header"), "{header}");
+    let short = refusal::<W>(&change(&files, "txn/0000000000000001.seg", |bytes| bytes.truncate(8192)));
+    assert!(short.is_corruption() && short.to_string().contains("file length"), "{short}");
+    let swapped = {
+        let bytes =
+            files.iter().find(|(path, _)| path == &PathBuf::from("txn/0000000000000002.seg")).expect("there").1.clone();
+        change(&files, "txn/0000000000000001.seg", |first| *first = bytes)
+    };
+    assert!(matches!(refusal::<W>(&swapped), Error::Foreign { .. }));
+    W::with_files(&files).open();
+}
+
+fn files_that_do_not_belong_are_refused<W: World>(world: W) {
+    let files = filled(&world);
+    let foreign = filled(&W::another());
+    let bytes = foreign.iter().find(|(path, _)| path.starts_with("txn")).expect("there").1.clone();
+    let error = refusal::<W>(&change(&files, "txn/0000000000000001.seg", |first| *first = bytes));
+    assert!(matches!(&error, Error::Foreign { what, .. } if what == "store"), "{error}");
+    let other_sizes = StoreOptions { geometry: Geometry::production(), ..StoreOptions::tiny() };
+    let error = W::with_files(&files).open_with(&other_sizes).map(drop).expect_err("refused");
+    assert!(matches!(error, Error::OptionsDiffer { .. }), "{error}");
+}
+
+fn a_newer_format_is_refused<W: World>(world: W) {
+    let files = filled(&world);
+    let newer = change(&files, "txn/0000000000000001.seg", |bytes| {
+        bytes[8] = 2;
+        let sum = segments::checksum(&bytes[..252]);
+        bytes[252..256].copy_from_slice(&sum.to_le_bytes());
+    });
+    let error = refusal::<W>(&newer);
+    assert!(
+        matches!(&error, Error::UnsupportedVersion { path, .. } if path.ends_with("0000000000000001.seg")),
+        "{error}"
+    );
+}
+
+fn two_writers_are_refused(world: impl World) {
+    let store = world.create();
+    let error = world.open_with(&StoreOptions::tiny()).map(drop).expect_err("locked");
+    assert!(matches!(error, Error::Locked { pid: Some(pid), .. } if pid == std::process::id()), "{error}");
+    store.append_durable(TXN, entry(8, b"undisturbed")).expect("durable");
+    store.close().expect("closed");
+    world.open();
+}
+
+fn folders_that_are_no_store<W: World>(world: W) {
+    let error = world.open_with(&StoreOptions::tiny()).map(drop).expect_err("nothing there");
+    assert!(matches!(error, Error::NotAStore { .. }), "{error}");
+    world.create();
+    let error = world.create_with(&StoreOptions::tiny()).map(drop).expect_err("there is one");
+    assert!(matches!(error, Error::NotEmpty { .. }), "{error}");
+    let strange = W::with_files(&[(PathBuf::from("txn/notes.txt"), b"mine".to_vec())]);
+    let error = strange.create_with(&StoreOptions::tiny()).map(drop).expect_err("somebody's files");
+    assert!(matches!(&error, Error::NotEmpty { found, .. } if found == "txn/notes.txt"), "{error}");
+}
+
+#[test]
+fn io_uring_refused_falls_back_and_says_so() {
+    let refused = || Err("io_uring cannot be set up: refused by a filter".to_owned());
+    let dir = tempfile::tempdir().expect("a folder");
+    let disk = SystemDisk::with_probe(Backend::Auto, refused).expect("auto falls back");
+    let options = StoreOptions::tiny();
+    let store = Store::create_on(disk, Environment::system(), Drive::Threads, &dir.path().join("s"), &options)
+        .expect("created");
+    assert_eq!((store.backend().name, store.backend().fallback_reason.is_some()), ("pwrite", true));
+    store.append_durable(TXN, entry(8, b"written all the same")).expect("durable");
+    SystemDisk::with_probe(Backend::IoUring, refused).expect_err("asked for, so refused");
+}
+
+#[test]
+fn a_read_only_folder_is_named_with_its_remedy() {
+    let error =
+        SystemStore::create(&PathBuf::from("/proc/walspool"), &StoreOptions::tiny()).map(drop).expect_err("not there");
+    assert!(matches!(error, Error::Io { .. }) && error.to_string().contains("/proc/walspool"), "{error}");
+}
+
+#[test]
+fn a_look_from_outside_sees_the_store_and_changes_nothing() {
+    let world = SystemWorld::<true>::new();
+    let store = world.create();
+    for number in 1..=60u64 {
+        store.append_durable(TXN, entry(number * 8, &body_of(number, 400))).expect("durable");
+    }
+    store.append_state(segments::StreamKind::Ledger, segments::RecordKind(17), 3, &body_of(3, 9000)).expect("durable");
+    drop(store.register("reader", TXN, spool::CursorStart::Earliest).expect("registered"));
+    let look = ReadOnlyStore::open(&world.dir()).expect("beside the writer");
+    assert_eq!((look.id(), look.writer().expect("asked")), (store.id(), Some(Some(std::process::id()))));
+    assert_eq!(look.entry_end(TXN).expect("seen"), position(60, 480));
+    let state = look.latest_state(segments::StreamKind::Ledger).expect("readable").expect("there");
+    assert_eq!((state.schema, state.body), (3, body_of(3, 9000)));
+    store.close().expect("closed");
+    let before = world.files();
+    let look = ReadOnlyStore::open(&world.dir()).expect("at rest");
+    assert_eq!(look.writer().expect("asked"), None);
+    let segments = look.segments(TXN).expect("seen");
+    assert_eq!(segments[0].id, SegmentId::FIRST);
+    assert!(segments.iter().any(|info| info.state == SegmentState::Sealed));
+    assert_eq!(look.cursors().expect("listed")[0].holds_from, Some(SegmentId::FIRST));
+    assert!(look.segment(TXN, SegmentId::FIRST).expect("seen").footer.is_some());
+    assert!(look.store_bytes().expect("counted") > 0);
+    assert_eq!(world.files(), before);
+}
+
+#[test]
+fn an_interrupted_creation_is_taken_up() {
+    let world = SimWorld::new();
+    for nth in 1..60 {
+        let world = SimWorld::seeded(nth);
+        let disk = world.disk.borrow().clone();
+        disk.fail(spool::disk::OperationKind::Change, nth, spool::disk::Fault::Stop);
+        let created = world.create_with(&StoreOptions::tiny());
+        drop(created);
+        world.crash();
+        match world.open_with(&StoreOptions::tiny()) {
+            Ok(store) => drop(store),
+            Err(Error::NotAStore { .. }) => drop(world.create()),
+            Err(error) => panic!("operation {nth}: {error}"),
+        }
+    }
+    drop(world.create());
+}
