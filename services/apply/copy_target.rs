@@ -120,10 +120,7 @@ enum Stopped<E> {
     Target(tokio_postgres::Error),
 }
 
-async fn receive<E>(
-    sink: CopyInSink<Bytes>,
-    rows: impl Stream<Item = Result<Bytes, E>>,
-) -> Result<u64, Stopped<E>> {
+async fn receive<E>(sink: CopyInSink<Bytes>, rows: impl Stream<Item = Result<Bytes, E>>) -> Result<u64, Stopped<E>> {
     let mut sink = std::pin::pin!(sink);
     let mut rows = std::pin::pin!(rows);
     while let Some(piece) = rows.next().await {

@@ -23,13 +23,8 @@ impl Decoder {
     ) -> Result<()> {
         let meta = &record.meta;
         let position = Position { seqno: meta.seqno, lsn: meta.lsn, timeline: meta.timeline };
-        let input = RecordInput {
-            kind: meta.kind,
-            schema: meta.schema,
-            first: meta.first,
-            last: meta.last,
-            body: record.body,
-        };
+        let input =
+            RecordInput { kind: meta.kind, schema: meta.schema, first: meta.first, last: meta.last, body: record.body };
         let undecodable = |error: replay::BodyError| ApplyError::Undecodable(format!("record {}: {error}", meta.seqno));
         for event in self.reader.feed(input).map_err(undecodable)? {
             match event.map_err(undecodable)? {

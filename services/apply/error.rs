@@ -76,7 +76,9 @@ impl ApplyError {
 fn reason_of_store(error: &spool::Error) -> Reason {
     use spool::Error;
     match error {
-        Error::CursorBelowStart { .. } | Error::CursorBeyondEnd { .. } | Error::CursorEpoch { .. } => Reason::NeedsResync,
+        Error::CursorBelowStart { .. } | Error::CursorBeyondEnd { .. } | Error::CursorEpoch { .. } => {
+            Reason::NeedsResync
+        }
         Error::CursorExpired { .. } => Reason::ConsumerExpired,
         Error::CursorDamaged { .. } => Reason::CursorDamaged,
         Error::UnsupportedVersion { .. } => Reason::StoreNewerFormat,
@@ -103,11 +105,9 @@ pub(crate) fn at_table(table: &str, error: &tokio_postgres::Error) -> ApplyError
     match class_of(server.code()) {
         Class::Unreachable => ApplyError::Unreachable(message),
         Class::Passing => ApplyError::Passing(message),
-        Class::Schema => ApplyError::Schema {
-            table: table.to_owned(),
-            problem: message,
-            remedy: remedy_of(server.code(), table),
-        },
+        Class::Schema => {
+            ApplyError::Schema { table: table.to_owned(), problem: message, remedy: remedy_of(server.code(), table) }
+        }
         Class::Content => ApplyError::Conflict { table: table.to_owned(), problem: message },
     }
 }

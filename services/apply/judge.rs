@@ -49,7 +49,10 @@ pub(crate) fn judge(store: &StoreSide, found: Option<Progress>) -> Result<Progre
     };
     let at = progress.position;
     if progress.store_id != store.id {
-        return needs_resync(format!("the target was filled from store {}, this is store {}", progress.store_id, store.id));
+        return needs_resync(format!(
+            "the target was filled from store {}, this is store {}",
+            progress.store_id, store.id
+        ));
     }
     if progress.slot_incarnation != store.beginning.slot_incarnation {
         return needs_resync(format!(

@@ -6,8 +6,8 @@
 //! (connecting, failing, trying again). [`copy_target`] is the target's side of the initial load.
 
 pub mod change;
-mod copy_text;
 pub mod copy_target;
+mod copy_text;
 mod decode;
 pub mod error;
 pub mod judge;

@@ -100,11 +100,23 @@ mod tests {
     async fn the_queue_stays_within_its_limits() {
         let mut pipeline = Pipeline::default();
         for _ in 0..3 * STATEMENTS_MAX {
-            pipeline.push(1, async { tokio::task::yield_now().await; Ok(()) }).await.expect("queued");
+            pipeline
+                .push(1, async {
+                    tokio::task::yield_now().await;
+                    Ok(())
+                })
+                .await
+                .expect("queued");
             assert!(pipeline.queue.len() < STATEMENTS_MAX);
         }
         for _ in 0..20 {
-            pipeline.push(BYTES_MAX / 4, async { tokio::task::yield_now().await; Ok(()) }).await.expect("queued");
+            pipeline
+                .push(BYTES_MAX / 4, async {
+                    tokio::task::yield_now().await;
+                    Ok(())
+                })
+                .await
+                .expect("queued");
             assert!(pipeline.bytes < BYTES_MAX);
         }
         pipeline.drain().await.expect("all answered");

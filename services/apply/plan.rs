@@ -181,11 +181,7 @@ pub(crate) mod fixtures {
             type_name: "int4".to_owned(),
             in_identity: name.starts_with('*'),
         };
-        SourceRelation {
-            name: TableName::new("public", "t"),
-            identity,
-            columns: names.iter().map(column).collect(),
-        }
+        SourceRelation { name: TableName::new("public", "t"), identity, columns: names.iter().map(column).collect() }
     }
 
     /// A nullable column of type integer.

@@ -29,6 +29,9 @@ pub struct Progress {
     pub position: Position,
 }
 
+/// The table's name.
+const TABLE: &str = "walspool.progress";
+
 /// The SQL that makes the table, shown by `check` to roles that may not run it.
 pub const CREATE_SQL: &str = "\
 CREATE SCHEMA IF NOT EXISTS walspool;
@@ -59,9 +62,11 @@ pub async fn ensure_table(client: &Client) -> Result<()> {
         // Two daemons with different datasets may start at once; "IF NOT EXISTS" does not exclude that race.
         Err(_) if table_exists(client).await? => Ok(()),
         Err(error) if error.as_db_error().is_some() => Err(ApplyError::Schema {
-            table: "walspool.progress".to_owned(),
+            table: TABLE.to_owned(),
             problem: format!("it is not there and cannot be made: {}", super::error::message_of(&error)),
-            remedy: format!("run as the database's owner, and grant USAGE on the schema and SELECT, INSERT, UPDATE on the table to the apply role: {CREATE_SQL}"),
+            remedy: format!(
+                "run as the database's owner, and grant USAGE on the schema and SELECT, INSERT, UPDATE on the table to the apply role: {CREATE_SQL}"
+            ),
         }),
         Err(error) => Err(error.into()),
     }
@@ -81,7 +86,8 @@ pub async fn read(client: &Client, key: &ProgressKey) -> Result<Option<Progress>
     }
     let sql = "SELECT store_id::text, slot_incarnation, seqno, commit_lsn::text, timeline FROM walspool.progress \
                WHERE source_id = $1 AND dataset_id = $2";
-    let Some(row) = client.query_opt(sql, &[&key.source_id, &key.dataset_id]).await? else { return Ok(None) };
+    let found = client.query_opt(sql, &[&key.source_id, &key.dataset_id]).await.map_err(|error| refused(&error))?;
+    let Some(row) = found else { return Ok(None) };
     let (store, incarnation, lsn): (&str, &str, &str) = (row.get(0), row.get(1), row.get(3));
     let (seqno, timeline): (i64, i64) = (row.get(2), row.get(4));
     let progress = || {
@@ -118,7 +124,8 @@ pub async fn begin(client: &Client, key: &ProgressKey, progress: &Progress) -> R
             sql,
             &[&key.source_id, &key.dataset_id, &row.store_id, &row.incarnation, &row.seqno, &row.lsn, &row.timeline],
         )
-        .await?;
+        .await
+        .map_err(|error| refused(&error))?;
     assert_eq!(rows, 1, "an upsert by primary key writes one row");
     Ok(())
 }
@@ -128,7 +135,22 @@ pub(crate) async fn prepare_advance(client: &Client) -> Result<Statement> {
     let sql = "UPDATE walspool.progress SET seqno = $5, commit_lsn = $6::text::pg_lsn, timeline = $7, \
                updated_at = clock_timestamp() WHERE source_id = $1 AND dataset_id = $2 AND store_id = $3::text::uuid \
                AND slot_incarnation = $4 AND seqno = $8";
-    Ok(client.prepare(sql).await?)
+    client.prepare(sql).await.map_err(|error| refused(&error))
+}
+
+/// An error of a statement on the progress table; where rights are missing, with the SQL that gives them.
+fn refused(error: &tokio_postgres::Error) -> ApplyError {
+    match super::error::at_table(TABLE, error) {
+        ApplyError::Schema { table, problem, .. } => ApplyError::Schema {
+            table,
+            problem,
+            remedy: format!(
+                "GRANT USAGE ON SCHEMA walspool TO the apply role; GRANT SELECT, INSERT, UPDATE ON {TABLE} TO the \
+                 apply role; (a table of another shape than walspool's own: rename it)"
+            ),
+        },
+        other => other,
+    }
 }
 
 /// Moves the row from `from` to `to`; false when the row was not at `from`.
@@ -185,10 +207,11 @@ impl Encoded {
 /// Reads a uuid as the server prints it: 32 hexadecimal digits in groups.
 fn parse_store_id(text: &str) -> Option<StoreId> {
     let digits: Vec<u8> = text.bytes().filter(|byte| *byte != b'-').collect();
-    let bytes: Option<Vec<u8>> = digits
-        .chunks(2)
-        .map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok())
-        .collect();
+    if digits.len() != 32 {
+        return None;
+    }
+    let bytes: Option<Vec<u8>> =
+        digits.chunks(2).map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()).collect();
     Some(StoreId::new(<[u8; 16]>::try_from(bytes?).ok()?))
 }
 

@@ -37,7 +37,11 @@ impl Routing {
     }
 
     /// From pairs of source and target names.
-    pub fn from_pairs(dataset_id: &str, unknown: UnknownTables, pairs: impl IntoIterator<Item = (TableName, TableName)>) -> Self {
+    pub fn from_pairs(
+        dataset_id: &str,
+        unknown: UnknownTables,
+        pairs: impl IntoIterator<Item = (TableName, TableName)>,
+    ) -> Self {
         Self { targets: pairs.into_iter().collect(), unknown, dataset_id: dataset_id.to_owned() }
     }
 
@@ -54,9 +58,13 @@ impl Routing {
     pub(crate) fn refusal(&self, source: &TableName) -> ApplyError {
         ApplyError::Schema {
             table: source.to_string(),
-            problem: format!("the publication brings changes of it, but dataset \"{}\" does not list it", self.dataset_id),
-            remedy: "list it under [dataset] tables, take it out of the publication, or set unknown_tables = \"ignore\""
-                .to_owned(),
+            problem: format!(
+                "the publication brings changes of it, but dataset \"{}\" does not list it",
+                self.dataset_id
+            ),
+            remedy:
+                "list it under [dataset] tables, take it out of the publication, or set unknown_tables = \"ignore\""
+                    .to_owned(),
         }
     }
 }

@@ -116,7 +116,10 @@ async fn one_session<D: Disk>(
     };
     let from = session.progress.position;
     let mut cursor = context.store.cursor(&context.cursor_name)?;
-    cursor.seek(Seek::Seqno(from.seqno.next()))?;
+    // The cursor is a hint that may be a little behind; a seek makes it durable where the target really is.
+    if cursor.confirmed().seqno != from.seqno {
+        cursor.seek(Seek::Seqno(from.seqno.next()))?;
+    }
     context.statistics.resumed_at(from);
     context.board.set(Service::Apply, Report::running());
     tracing::info!(lsn = %from.lsn, seqno = %from.seqno, "apply goes on");

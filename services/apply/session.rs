@@ -87,9 +87,7 @@ async fn lock(client: &Client, key: &ProgressKey) -> Result<()> {
     let name = format!("walspool.apply:{}/{}", key.source_id, key.dataset_id);
     let until = Instant::now() + LOCK_WAIT_MAX;
     loop {
-        let row = client
-            .query_one("SELECT pg_try_advisory_lock(hashtextextended($1::text, 0))", &[&name])
-            .await?;
+        let row = client.query_one("SELECT pg_try_advisory_lock(hashtextextended($1::text, 0))", &[&name]).await?;
         if row.get(0) {
             return Ok(());
         }
@@ -106,7 +104,8 @@ async fn lock(client: &Client, key: &ProgressKey) -> Result<()> {
 /// With `synchronous_commit = off` a crash of the target could take back what the store was told it has. Stronger
 /// settings than `on` stay.
 async fn strengthen_commit(client: &Client) -> Result<()> {
-    let sql = "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'";
+    let sql =
+        "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'";
     client.query_opt(sql, &[]).await?;
     Ok(())
 }

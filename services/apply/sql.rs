@@ -111,11 +111,7 @@ pub fn insert(plan: &TablePlan) -> StatementText {
         return builder.finish();
     }
     let values: Vec<_> = places.iter().map(|place| builder.parameter(Parameter::New(*place))).collect();
-    builder.sql.push_str(&format!(
-        " ({}) OVERRIDING SYSTEM VALUE VALUES ({})",
-        column_list(plan),
-        values.join(", ")
-    ));
+    builder.sql.push_str(&format!(" ({}) OVERRIDING SYSTEM VALUE VALUES ({})", column_list(plan), values.join(", ")));
     builder.finish()
 }
 

@@ -150,9 +150,8 @@ impl ApplyStatistics {
     pub fn snapshot(&self) -> ApplyStatus {
         let mut inner = self.lock();
         inner.forget_old_rates();
-        let lag_ms = |quantile: f64| {
-            (!inner.lag_us.is_empty()).then(|| inner.lag_us.value_at_quantile(quantile) as f64 / 1e3)
-        };
+        let lag_ms =
+            |quantile: f64| (!inner.lag_us.is_empty()).then(|| inner.lag_us.value_at_quantile(quantile) as f64 / 1e3);
         let recent: u64 = inner.recent.iter().map(|(_, count)| count).sum();
         ApplyStatus {
             transactions: inner.transactions,

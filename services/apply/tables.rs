@@ -11,8 +11,8 @@ use tokio_postgres::{Client, Statement};
 use super::change::{Change, RelationId, Relations};
 use super::error::{ApplyError, Result, at_table};
 use super::plan::{TablePlan, missing_table};
-use super::sql::{self, Parameter, Shape, StatementText};
 use super::routing::{Route, Routing};
+use super::sql::{self, Parameter, Shape, StatementText};
 use super::target::read_target_table;
 
 /// Statements kept per table and kind. Shapes multiply with columns that are now and then unchanged or NULL; beyond

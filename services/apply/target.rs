@@ -57,7 +57,9 @@ pub async fn read_target_table(client: &Client, name: &TableName) -> Result<Opti
             return Err(ApplyError::Schema {
                 table: name.to_string(),
                 problem: format!("the target's relation is of kind \"{other}\", not an ordinary or partitioned table"),
-                remedy: format!("put a table in its place, or map the source table elsewhere with [[target.tables]] (source -> {name})"),
+                remedy: format!(
+                    "put a table in its place, or map the source table elsewhere with [[target.tables]] (source -> {name})"
+                ),
             });
         }
     }

@@ -111,9 +111,10 @@ impl TargetWriter {
         let names: Vec<_> = targets.iter().map(|(name, _)| (*name).clone()).collect();
         let client = Arc::clone(&self.session.client);
         self.pipeline
-            .push(0, async move {
-                client.batch_execute(&statement).await.map_err(|error| truncate_error(&names, &error))
-            })
+            .push(
+                0,
+                async move { client.batch_execute(&statement).await.map_err(|error| truncate_error(&names, &error)) },
+            )
             .await
     }
 
@@ -265,9 +266,7 @@ fn value_of(change: &Change, parameter: Parameter) -> Datum<'_> {
 /// Refuses rows that do not have the shape that the relation promises, before anything of them is sent.
 fn check_row(plan: &TablePlan, change: &Change) -> Result<()> {
     let columns_count = plan.source.columns.len();
-    let wrong = |what: String| {
-        ApplyError::Undecodable(format!("{} on {}: {what}", change.word(), plan.source.name))
-    };
+    let wrong = |what: String| ApplyError::Undecodable(format!("{} on {}: {what}", change.word(), plan.source.name));
     for row in [change.old(), change.new_row()].into_iter().flatten() {
         if row.columns_count() != columns_count {
             return Err(wrong(format!("a row of {} columns, expected {columns_count}", row.columns_count())));
@@ -289,9 +288,7 @@ fn check_row(plan: &TablePlan, change: &Change) -> Result<()> {
     let Some(row) = finding else { return Err(wrong("the old row was not sent".to_owned())) };
     match places.iter().find(|place| matches!(row.value(**place), Datum::Unchanged | Datum::Absent)) {
         None => Ok(()),
-        Some(place) => {
-            Err(wrong(format!("identity column \"{}\" has no value", plan.source.columns[*place].name)))
-        }
+        Some(place) => Err(wrong(format!("identity column \"{}\" has no value", plan.source.columns[*place].name))),
     }
 }
 

@@ -41,7 +41,11 @@ async fn small_transactions_travel_together() {
     let start = Instant::now();
     running.reach(until).await;
     let status = running.statistics.snapshot();
-    println!("3,000 transactions in {} target transactions, {:?}", running.statistics.target_transactions(), start.elapsed());
+    println!(
+        "3,000 transactions in {} target transactions, {:?}",
+        running.statistics.target_transactions(),
+        start.elapsed()
+    );
     // One for the first insert, 3000, and the message that ends the capture.
     assert_eq!(status.transactions, 3002);
     assert!(running.statistics.target_transactions() < 300, "{}", running.statistics.target_transactions());

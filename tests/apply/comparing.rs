@@ -26,7 +26,8 @@ fn differences(report: &VerifyReport, table: usize) -> Vec<(String, &'static str
 
 #[tokio::test]
 async fn equal_tables_are_equal_and_each_kind_of_difference_is_named() {
-    let schema = format!("{SCHEMA}; CREATE TABLE public.bare (a int, b text); ALTER TABLE public.bare REPLICA IDENTITY FULL");
+    let schema =
+        format!("{SCHEMA}; CREATE TABLE public.bare (a int, b text); ALTER TABLE public.bare REPLICA IDENTITY FULL");
     let mut world = World::new(Plan::same(18, &schema, &["demo.typed", "demo.pairs", "public.bare"])).await;
     let running = world.start_apply();
     world.source.execute(INSERT_TYPED, &[&-100_i64, &150_i64]).await.expect("rows");
@@ -69,7 +70,8 @@ async fn equal_tables_are_equal_and_each_kind_of_difference_is_named() {
 /// While the source is written without pause, a right target is found equal and one planted difference alone is named.
 #[tokio::test]
 async fn writing_meanwhile_deceives_nobody() {
-    let schema = "CREATE TABLE t (id int PRIMARY KEY, n int); INSERT INTO t SELECT g, 0 FROM generate_series(1, 20000) g";
+    let schema =
+        "CREATE TABLE t (id int PRIMARY KEY, n int); INSERT INTO t SELECT g, 0 FROM generate_series(1, 20000) g";
     let mut world = World::new(Plan::same(18, schema, &["public.t"])).await;
     let running = world.start_apply();
     world.settle(&running).await;

@@ -7,7 +7,8 @@ use crate::world::{Plan, World};
 /// D01: keys that change, of copied rows and of rows of the same transaction, and two that swap.
 #[tokio::test]
 async fn keys_move_and_swap() {
-    let schema = "CREATE TABLE t (id int PRIMARY KEY, v text, big text); ALTER TABLE t ALTER COLUMN big SET STORAGE EXTERNAL";
+    let schema =
+        "CREATE TABLE t (id int PRIMARY KEY, v text, big text); ALTER TABLE t ALTER COLUMN big SET STORAGE EXTERNAL";
     let mut world = World::new(Plan::same(18, schema, &["public.t"])).await;
     let running = world.start_apply();
     world.source_sql("INSERT INTO t SELECT g, 'v' || g, repeat(md5(g::text), 400) FROM generate_series(1, 10) g").await;

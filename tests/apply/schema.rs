@@ -3,7 +3,7 @@
 use walspool::config::UnknownTables;
 use walspool::runtime::{Readiness, Reason};
 
-use crate::world::{Plan, World};
+use crate::world::{Plan, Running, World};
 
 /// B13: each change is applied with the columns that were valid at its own position, and a column that the target lacks
 /// stops apply by name until it is there.
@@ -39,11 +39,17 @@ async fn columns_that_come_and_go_are_met_by_name() {
 async fn tables_go_where_the_mapping_says() {
     let mut plan = Plan::same(18, "", &[]);
     plan.source_schema = "CREATE TABLE t (id int PRIMARY KEY, \"Va\"\"lue\" text)".to_owned();
-    plan.target_schema = "CREATE SCHEMA \"Other one\"; CREATE TABLE \"Other one\".\"t;\" (\"Va\"\"lue\" text, id int PRIMARY KEY)".to_owned();
+    plan.target_schema =
+        "CREATE SCHEMA \"Other one\"; CREATE TABLE \"Other one\".\"t;\" (\"Va\"\"lue\" text, id int PRIMARY KEY)"
+            .to_owned();
     plan.tables = vec![("public.t".to_owned(), "Other one.t;".to_owned())];
     let mut world = World::new(plan).await;
     let running = world.start_apply();
-    world.source_sql("INSERT INTO t SELECT g, 'x' FROM generate_series(1, 200) g; UPDATE t SET \"Va\"\"lue\" = 'y' WHERE id = 7").await;
+    world
+        .source_sql(
+            "INSERT INTO t SELECT g, 'x' FROM generate_series(1, 200) g; UPDATE t SET \"Va\"\"lue\" = 'y' WHERE id = 7",
+        )
+        .await;
     world.source_sql("DELETE FROM t WHERE id = 8").await;
     world.settle(&running).await;
     let rows = "SELECT count(*) || ' ' || min(id) FILTER (WHERE \"Va\"\"lue\" = 'y') FROM \"Other one\".\"t;\"";
@@ -111,6 +117,14 @@ async fn a_conflict_stops_at_its_transaction_and_is_left_when_mended() {
     running.stop().await;
 }
 
+async fn wait_for_detail(running: &Running, part: &str) {
+    let start = std::time::Instant::now();
+    while !running.report().detail.is_some_and(|detail| detail.contains(part)) {
+        assert!(start.elapsed().as_secs() < 60, "{part}: {:?}", running.report());
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+}
+
 async fn wait_for(world: &World, sql: &str, wanted: &str) {
     let start = std::time::Instant::now();
     loop {
@@ -134,14 +148,17 @@ async fn missing_rights_are_named_with_their_sql() {
     let detail = running.reason(Reason::TargetConflict).await;
     assert!(detail.contains("GRANT SET ON PARAMETER session_replication_role"), "{detail}");
     world.target_sql("GRANT SET ON PARAMETER session_replication_role TO plain").await;
-    let start = std::time::Instant::now();
-    while !running.report().detail.is_some_and(|detail| detail.contains("CREATE TABLE IF NOT EXISTS walspool.progress")) {
-        assert!(start.elapsed().as_secs() < 60, "{:?}", running.report());
-        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-    }
-    world.target_sql("GRANT CREATE ON DATABASE target TO plain; GRANT SELECT, INSERT, UPDATE, DELETE, TRUNCATE ON t TO plain").await;
+    wait_for_detail(&running, "GRANT SELECT, INSERT, UPDATE ON walspool.progress").await;
+    world
+        .target_sql(
+            "GRANT USAGE ON SCHEMA walspool TO plain; GRANT SELECT, INSERT, UPDATE ON walspool.progress TO plain",
+        )
+        .await;
     world.source_sql("INSERT INTO t VALUES (1); UPDATE t SET id = 2; TRUNCATE t; INSERT INTO t VALUES (3)").await;
-    world.settle(&running).await;
+    let until = world.capture().await;
+    wait_for_detail(&running, "GRANT SELECT, INSERT, UPDATE, DELETE, TRUNCATE ON public.t").await;
+    world.target_sql("GRANT SELECT, INSERT, UPDATE, DELETE, TRUNCATE ON t TO plain").await;
+    running.reach(until).await;
     world.assert_equal().await;
     running.stop().await;
 }

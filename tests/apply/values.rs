@@ -101,7 +101,11 @@ async fn published_generated_columns_are_computed_again() {
     let mut world = World::new(Plan::same(18, schema, &["public.t"])).await;
     world.source_sql("ALTER PUBLICATION pub SET (publish_generated_columns = stored)").await;
     let running = world.start_apply();
-    world.source_sql("INSERT INTO t VALUES (1, 10), (2, 20); UPDATE t SET a = 11 WHERE id = 1; DELETE FROM t WHERE id = 2").await;
+    world
+        .source_sql(
+            "INSERT INTO t VALUES (1, 10), (2, 20); UPDATE t SET a = 11 WHERE id = 1; DELETE FROM t WHERE id = 2",
+        )
+        .await;
     world.settle(&running).await;
     world.assert_equal().await;
     running.stop().await;

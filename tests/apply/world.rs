@@ -221,6 +221,10 @@ impl World {
         for table in compare(&self.source, &self.target, &names).await.expect("compared") {
             assert!(table.equal(), "{}: source {:?}, target {:?}", table.table, table.source, table.target);
         }
+        // Comparing pins settings of the two sessions; the tests go on with the usual ones.
+        for client in [&self.source, &self.target] {
+            client.batch_execute("RESET ALL").await.expect("reset");
+        }
     }
 
     /// One value of the target as text.
@@ -297,15 +301,11 @@ impl Feeder {
             created_by_us: true,
         };
         append(store, &begin.encode(), identity.timeline).await;
-        let options = AssemblerOptions {
-            body_bytes_max: geometry.body_bytes_max() as usize,
-            non_transactional_messages: false,
-        };
+        let options =
+            AssemblerOptions { body_bytes_max: geometry.body_bytes_max() as usize, non_transactional_messages: false };
         let assembler = Assembler::new(options, slot.consistent_point);
-        let stream = client
-            .start_logical("test", slot.consistent_point, &LogicalOptions::new("pub"))
-            .await
-            .expect("streaming");
+        let stream =
+            client.start_logical("test", slot.consistent_point, &LogicalOptions::new("pub")).await.expect("streaming");
         (Self { stream, assembler, timeline: identity.timeline }, begin)
     }
 
