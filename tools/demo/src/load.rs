@@ -24,6 +24,8 @@ const MUTATORS: i64 = 2;
 const BULK_ROWS: i64 = 200_000;
 /// Between two rounds: the load is to be varied, not to take the processor from what is shown.
 const ROUND_PAUSE: Duration = Duration::from_millis(40);
+/// A slot on a quiet server is made within a second.
+const SLOT_LIMIT: Duration = Duration::from_secs(30);
 /// The copy of a million rows and the load share two cores.
 const COPY_LIMIT: Duration = Duration::from_secs(40);
 
@@ -56,8 +58,10 @@ impl Written {
 }
 
 impl Load {
-    /// Starts it.
+    /// Starts it, as soon as the slot has its beginning: the initial copy runs at the same time, and everything that the load
+    /// commits comes through the slot, so that it can be counted in the store.
     pub(crate) async fn start(stage: &Stage) -> Result<Self> {
+        wait_for_slot(stage).await?;
         let log = stage.folder.join("pgbench.log");
         let pgbench = pgbench::start(&stage.source, DATABASE, CLIENTS, SECONDS, &log)?;
         let (stop, bulk) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
@@ -110,6 +114,17 @@ impl Load {
         promise!(others.inserts > BULK_ROWS as u64, "the big transaction was not written");
         Ok(written)
     }
+}
+
+async fn wait_for_slot(stage: &Stage) -> Result<()> {
+    let client = stage.source.client(DATABASE).await?;
+    let sql = "SELECT 1 FROM pg_replication_slots WHERE confirmed_flush_lsn IS NOT NULL";
+    let start = std::time::Instant::now();
+    while client.query_opt(sql, &[]).await?.is_none() {
+        promise!(start.elapsed() < SLOT_LIMIT, "no slot after {SLOT_LIMIT:?}\n{}", stage.launch.log_tail(20));
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    Ok(())
 }
 
 async fn mutate(mut mutator: Mutator, stop: Arc<AtomicBool>, bulk: Option<Arc<AtomicBool>>) -> setup::Result<Counts> {

@@ -52,7 +52,8 @@ pub async fn compare(source: &Client, target: &Client, tables: &[&str]) -> Resul
     let mut all = Vec::with_capacity(tables.len());
     for table in tables {
         let query = digest_query(source, table).await?;
-        let (at_source, at_target) = (digest(source, &query).await?, digest(target, &query).await?);
+        // Two servers, two processors.
+        let (at_source, at_target) = tokio::try_join!(digest(source, &query), digest(target, &query))?;
         all.push(Comparison { table: (*table).to_owned(), source: at_source, target: at_target });
     }
     Ok(all)
