@@ -4,6 +4,7 @@
 //! Source and target are two databases of one server here; walspool only sees two connection strings.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -89,6 +90,15 @@ impl Shop {
              [target]\nkind = \"postgres\"\ndatabase_url = {target:?}\n{tail}\n"
         );
         std::fs::write(&self.launch.config, document).expect("configuration");
+    }
+
+    /// Replaces an inline connection string by a reference to a file.
+    fn refer(&self, url: &str, file: &Path) {
+        let document = std::fs::read_to_string(&self.launch.config).expect("configuration");
+        let inline = format!("{url:?}");
+        assert!(document.contains(&inline), "{inline} is not in:\n{document}");
+        let reference = format!("{{ source = \"file\", path = {file:?} }}");
+        std::fs::write(&self.launch.config, document.replace(&inline, &reference)).expect("configuration");
     }
 
     fn url(&self, role: &str, database: &str) -> String {
@@ -323,8 +333,13 @@ async fn a_connection_that_is_refused_names_the_reason() {
     shop.configure_with(&source.replace("/src", "/absent"), &target, "", "");
     shop.check().await.assert_errors(&["database_missing source"]);
 
-    shop.configure_with(&source, &source.replace("/src", "/src?sslmode=verify-everything"), "", "");
+    let file = shop.folder.path().join("target.url");
+    std::fs::write(&file, target.replace("sslmode=disable", "sslmode=verify-everything")).expect("file");
+    shop.configure("", "");
+    shop.refer(&target, &file);
     shop.check().await.assert_errors(&["connection_string target"]);
+    std::fs::remove_file(&file).expect("removed");
+    shop.check().await.assert_errors(&["secret_unresolved target"]);
 
     let port = format!(":{}/", shop.server.port());
     let dead = ReservedPort::take().expect("port");
@@ -525,6 +540,27 @@ async fn columns_of_the_target_must_take_what_the_source_sends() {
     shop.check().await.assert_ok();
 }
 
+/// Columns that the publication does not send may be missing or differ; generated ones that 18 sends need a place.
+#[tokio::test]
+async fn only_columns_that_are_sent_are_compared() {
+    let shop = Shop::start(Options::major(18)).await;
+    shop.source_sql(
+        "ALTER TABLE public.orders ADD COLUMN secret text, ADD COLUMN twice int8 GENERATED ALWAYS AS (id * 2) STORED;
+         ALTER PUBLICATION shop SET TABLE public.orders (id, twice), sales.lines;",
+    )
+    .await;
+    shop.target_sql("ALTER TABLE public.orders DROP COLUMN note").await;
+    let checked = shop.check().await;
+    checked.assert_errors(&["target_column_missing target public.orders"]);
+    let message = text(checked.finding("target_column_missing"), "message");
+    assert!(message.ends_with(": twice"), "{message}");
+    assert!(checked.of("warning").contains("publication_column_list source public.orders"));
+    shop.target_sql("ALTER TABLE public.orders ADD COLUMN twice int8").await;
+    shop.check().await.assert_ok();
+    shop.target_sql("ALTER TABLE public.orders ADD COLUMN secret text NOT NULL").await;
+    shop.check().await.assert_errors(&["target_column_extra target public.orders"]);
+}
+
 #[tokio::test]
 async fn overrides_must_match_a_column_and_the_type_that_is_there() {
     let shop = Shop::start(Options::major(18)).await;
@@ -668,11 +704,38 @@ async fn no_spelling_of_a_connection_string_leaks_at_trace() {
         std::fs::write(&file, &url).expect("file");
         shop.configure_with(&url, &url, "", "");
         leaks_nothing(&shop.launch, &[secret, encoded]).await;
-        let document = std::fs::read_to_string(&shop.launch.config).expect("configuration");
-        let reference = format!("{{ source = \"file\", path = {file:?} }}");
-        std::fs::write(&shop.launch.config, document.replace(&format!("{url:?}"), &reference)).expect("configuration");
+        shop.refer(&url, &file);
         leaks_nothing(&shop.launch, &[secret, encoded]).await;
     }
+}
+
+/// `run` at TRACE, refused by a wrong password, then waiting for servers that are away and stopped by SIGTERM.
+#[tokio::test]
+async fn run_never_logs_a_connection_string() {
+    let shop = Shop::start(Options::major(18)).await;
+    let (source, target) = (shop.url("reader", "src"), shop.url("writer", "dst"));
+    let wrong = source.replace(PASSWORD, "wr0ng-S3cret");
+    shop.configure_with(&wrong, &target, "", "");
+    let mut launch = shop.launch.clone();
+    launch.args.extend(["--log-level", "trace"].map(str::to_owned));
+    let mut arguments = vec!["run"];
+    arguments.extend(launch.args.iter().map(String::as_str));
+    let refused = launch.command(&arguments, LIMIT).await.expect("runs");
+    assert_eq!(refused.code, Some(4), "{refused:?}");
+    assert!(refused.stderr.contains("[authentication] source"), "{}", refused.stderr);
+    assert!(!format!("{refused:?}").contains("S3cret"), "{refused:?}");
+
+    let dead = ReservedPort::take().expect("port");
+    let away = |url: &str| url.replace(&format!(":{}/", shop.server.port()), &format!(":{}/", dead.number()));
+    shop.configure_with(&away(&source), &away(&target), "", "");
+    let mut daemon = launch.run().expect("daemon");
+    let waiting = |status: &Value| status["services"]["capture"]["reason"] == "source_unreachable";
+    daemon.wait_for("source_unreachable", LIMIT, waiting).await.expect("waits");
+    let code = daemon.terminate(LIMIT).await.expect("ends");
+    assert_eq!(code, Some(0), "{}", launch.log_tail(20));
+    let log = launch.log_text();
+    assert!(log.contains("TRACE") || log.contains("DEBUG"), "the log is not at TRACE:\n{log}");
+    assert!(!log.contains("S3cret"), "{log}");
 }
 
 async fn leaks_nothing(launch: &Launch, secrets: &[&str]) {

@@ -58,6 +58,8 @@ pub(super) struct ColumnFacts {
     pub(super) may_be_left_out: bool,
     /// Collation in SQL, where it is not the type's own.
     pub(super) collation: Option<String>,
+    /// Whether the source's publication sends it; true until that is known.
+    pub(super) sent: bool,
 }
 
 /// A unique, complete, immediate index over plain columns.
@@ -177,6 +179,7 @@ pub(super) async fn read(client: &Client, names: &[TableName]) -> Result<Tables,
             expression: row.get(8),
             may_be_left_out: row.get(9),
             collation: row.get(10),
+            sent: true,
         });
     }
     for row in client.query(KEYS_SQL, &[&oids]).await? {

@@ -42,13 +42,13 @@ pub(super) async fn check(
     for source in &from.columns {
         if let Some(target) = to.column(&source.name) {
             computed(&name, source, target, findings);
-            if target.generated.is_empty() && !overridden(overrides, &source.name) {
+            if source.sent && target.generated.is_empty() && !overridden(overrides, &source.name) {
                 types_agree(&name, source, target, findings);
             }
         }
     }
     for target in &to.columns {
-        if !target.may_be_left_out && from.column(&target.name).is_none() {
+        if !target.may_be_left_out && !from.column(&target.name).is_some_and(|source| source.sent) {
             findings.push(demanded(&name, table, target));
         }
     }
@@ -59,8 +59,7 @@ pub(super) async fn check(
     Ok(())
 }
 
-/// All missing columns of a table in one statement. A column that the source computes never arrives, so its absence is
-/// no fault.
+/// All missing columns of a table in one statement. A column that is not sent may be missing.
 fn missing_columns(config: &Config, table: &Table, from: &TableFacts, to: &TableFacts, findings: &mut Findings) {
     let name = config.target_name(&table.name);
     let missing: Vec<&ColumnFacts> =
@@ -82,7 +81,7 @@ fn missing_columns(config: &Config, table: &Table, from: &TableFacts, to: &Table
 fn computed(name: &TableName, source: &ColumnFacts, target: &ColumnFacts, findings: &mut Findings) {
     let (table, column) = (name.sql(), quote_identifier(&target.name));
     match (source.generated.is_empty(), target.generated.is_empty()) {
-        (true, false) => {
+        (true, false) if source.sent => {
             let message = format!(
                 "column {} is generated here but an ordinary one at the source, whose values would be lost",
                 target.name
@@ -91,7 +90,8 @@ fn computed(name: &TableName, source: &ColumnFacts, target: &ColumnFacts, findin
             let finding = Finding::error("target_column_generated", about_table(TARGET, name), message);
             findings.push(finding.with_remedy(remedy));
         }
-        (false, true) => {
+        // 18 sends stored generated columns where the publication says so; an ordinary column then takes them.
+        (false, true) if !source.sent => {
             let message = format!(
                 "column {} is generated at the source and an ordinary one here: its values are not sent and stay {}",
                 target.name,
@@ -221,6 +221,7 @@ mod tests {
             expression: None,
             may_be_left_out: true,
             collation: None,
+            sent: true,
         }
     }
 

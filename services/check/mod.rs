@@ -97,7 +97,21 @@ async fn check(config: &Config, scope: Scope) -> Findings {
 /// What the target has to match.
 struct SourceDescription {
     tables: catalog::Tables,
+    sent: publication::Sent,
     types: Vec<types::TypeFacts>,
+}
+
+impl SourceDescription {
+    /// A table with those of its columns that the publication sends. Without a publication: all that one would send,
+    /// which is every column that is not generated.
+    fn sent(&self, name: &crate::config::TableName) -> Option<catalog::TableFacts> {
+        let mut facts = self.tables.get(name)?.clone();
+        let sent = self.sent.get(name);
+        for column in &mut facts.columns {
+            column.sent = sent.map_or(column.generated.is_empty(), |sent| sent.contains(&column.name));
+        }
+        Some(facts)
+    }
 }
 
 /// Checks the source and returns what is known about its tables, for the target's columns.
@@ -114,12 +128,12 @@ async fn check_source(
     let names: Vec<_> = config.dataset.tables.iter().map(|table| table.name.clone()).collect();
     let tables = catalog::read(client, &names).await?;
     tables::check(client, config, &server, &tables, findings).await?;
-    publication::check(client, config, &tables, findings).await?;
+    let sent = publication::check(client, config, &tables, findings).await?;
     if let Some(store) = store {
         slot::check(client, config, store, findings).await?;
     }
     let types = types::read(client, config, &tables).await?;
-    Ok(Some(SourceDescription { tables, types }))
+    Ok(Some(SourceDescription { tables, sent, types }))
 }
 
 /// A finding about one table, with the subject that operators see: `source public.orders`.
@@ -150,4 +164,61 @@ async fn version(client: &Client, side: &'static str, findings: &mut Findings) -
         findings.push(Finding::warning("server_version_untested", side, message));
     }
     Ok(true)
+}
+
+/// Sessions speak UTF8. A database in SQL_ASCII converts nothing: bytes that are not UTF8 leave it as they are, and the
+/// other side refuses them.
+async fn encoding(client: &Client, side: &'static str, findings: &mut Findings) -> Result<(), tokio_postgres::Error> {
+    let row = client.query_one("SELECT pg_catalog.getdatabaseencoding()::text", &[]).await?;
+    let encoding: String = row.get(0);
+    if encoding == "SQL_ASCII" || (side == TARGET && encoding != "UTF8") {
+        let message =
+            format!("the database's encoding is {encoding}; text that it cannot hold, or that is not UTF8, fails");
+        let remedy = "use a database with ENCODING 'UTF8'";
+        findings.push(Finding::warning("database_encoding", side, message).with_remedy(remedy));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::path::Path;
+
+    /// Words in double quotes that look like codes, on lines that make findings, in every file of this folder.
+    fn codes_in_the_code() -> BTreeSet<String> {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("services/check");
+        let mut codes = BTreeSet::new();
+        for entry in std::fs::read_dir(folder).expect("the folder of this file") {
+            let path = entry.expect("an entry").path();
+            if path.extension().is_none_or(|extension| extension != "rs") || path.ends_with("findings.rs") {
+                continue;
+            }
+            let text = std::fs::read_to_string(path).expect("source text");
+            for (at, made) in text.match_indices("Finding::") {
+                let rest = &text[at + made.len()..];
+                let call = ["error(", "warning(", "unreachable("].iter().find_map(|kind| rest.strip_prefix(kind));
+                let first = call.and_then(|call| call.trim_start().strip_prefix('"'));
+                codes.extend(first.and_then(|code| code.split_once('"')).map(|(code, _)| code.to_owned()));
+            }
+            for line in text.lines().filter(|line| line.contains("=> \"store_") || line.contains("{ \"source_unreach"))
+            {
+                codes.extend(line.split('"').skip(1).step_by(2).map(str::to_owned));
+            }
+        }
+        codes
+    }
+
+    #[test]
+    fn the_readme_lists_every_code_and_no_other() {
+        let readme = include_str!("README.md");
+        let listed: BTreeSet<String> = readme
+            .lines()
+            .filter_map(|line| line.strip_prefix("| `")?.split_once("` |"))
+            .map(|(code, _)| code.to_owned())
+            .collect();
+        let made = codes_in_the_code();
+        assert!(made.len() > 60, "only {} codes were found in the code", made.len());
+        assert_eq!(listed, made);
+    }
 }

@@ -29,16 +29,20 @@ struct Published {
     row_filter: Option<String>,
 }
 
+/// The columns that are sent, by table.
+pub(super) type Sent = BTreeMap<TableName, Vec<String>>;
+
+/// Checks the publication and returns what it sends; nothing is known when it is not there.
 pub(super) async fn check(
     client: &Client,
     config: &Config,
     tables: &Tables,
     findings: &mut Findings,
-) -> Result<(), Error> {
+) -> Result<Sent, Error> {
     let name = &config.source.logical.as_ref().expect("every configuration of this version is logical").publication;
     let Some(publication) = read_publication(client, name).await? else {
         findings.push(missing(name, config));
-        return Ok(());
+        return Ok(Sent::new());
     };
     if !publication.missing_operations.is_empty() {
         let message =
@@ -62,7 +66,7 @@ pub(super) async fn check(
     if config.dataset.unknown_tables == UnknownTables::Refuse {
         extra_tables(name, &publication, config, &published, findings);
     }
-    Ok(())
+    Ok(published.into_iter().map(|(table, published)| (table, published.columns)).collect())
 }
 
 async fn read_publication(client: &Client, name: &str) -> Result<Option<Publication>, Error> {

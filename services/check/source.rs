@@ -2,7 +2,7 @@
 
 use tokio_postgres::{Client, Error};
 
-use super::{Findings, SOURCE, Scope, setting, version};
+use super::{Findings, SOURCE, Scope, encoding, setting, version};
 use crate::config::{Config, quote_identifier};
 use crate::finding::Finding;
 
@@ -43,6 +43,7 @@ pub(super) async fn check(
         let remedy = format!("ALTER ROLE {} REPLICATION;", quote_identifier(&role));
         findings.push(Finding::error("role_replication", SOURCE, message).with_remedy(remedy));
     }
+    encoding(client, SOURCE, findings).await?;
     wal_level(client, findings).await?;
     free_places(client, config, scope, findings).await?;
     Ok(Some(SourceServer { role }))

@@ -98,10 +98,13 @@ fn directory(store: &StoreConfig, found: &Path, findings: &mut Findings) {
         findings.push(Finding::error("store_path", STORE, message).with_remedy(remedy));
         return;
     }
-    if let Err(error) = filesystem::may_write(found) {
+    if let Err(error) = filesystem::may_write(found)
+        // A read-only mount is a finding of its own.
+        && error.raw_os_error() != Some(libc::EROFS)
+    {
         let message = format!("{} cannot be written: {error}", found.display());
         let remedy = format!(
-            "-- as root, for the user that walspool runs as:\nmkdir -p {0} && chown walspool: {0}",
+            "# as root, for the user that walspool runs as:\nmkdir -p {0} && chown walspool: {0}",
             store.path.display()
         );
         findings.push(Finding::error("store_path", STORE, message).with_remedy(remedy));

@@ -5,7 +5,8 @@ use tokio_postgres::{Client, Error};
 use super::catalog::{self, TableFacts};
 use super::tables::list;
 use super::{
-    Findings, SourceDescription, TARGET, about_table, columns, ddl, progress, setting, triggers, types, version,
+    Findings, SourceDescription, TARGET, about_table, columns, ddl, encoding, progress, setting, triggers, types,
+    version,
 };
 use crate::config::{Config, InitialLoad, Table, TableName, quote_identifier};
 use crate::finding::Finding;
@@ -30,6 +31,7 @@ pub(super) async fn check(
     }
     let row = client.query_one("SELECT current_user::text, pg_catalog.pg_is_in_recovery()", &[]).await?;
     let (server, in_recovery) = (TargetServer { role: row.get(0) }, row.get(1));
+    encoding(client, TARGET, findings).await?;
     writable(client, in_recovery, findings).await?;
     replica_role(client, &server, findings).await?;
     progress::check(client, &server, findings).await?;
@@ -39,7 +41,8 @@ pub(super) async fn check(
     let names: Vec<TableName> = config.dataset.tables.iter().map(|table| config.target_name(&table.name)).collect();
     let tables = catalog::read(client, &names).await?;
     for (table, name) in config.dataset.tables.iter().zip(&names) {
-        let from = source.and_then(|source| source.tables.get(&table.name));
+        let from = source.and_then(|source| source.sent(&table.name));
+        let from = from.as_ref();
         let Some(to) = tables.get(name) else {
             findings.push(missing(config, table, name, from, &server));
             continue;

@@ -111,7 +111,13 @@ fn database_url(section: &mut Section<'_>, environment: Option<Environment>) -> 
             section.invalid(KEY, "the connection string is empty");
             None
         }
-        StringOrSection::String(text) => Some(SecretUrl::Inline(Secret::new(text.to_owned()))),
+        StringOrSection::String(text) => match replay::conn::Conninfo::parse(text) {
+            Ok(_) => Some(SecretUrl::Inline(Secret::new(text.to_owned()))),
+            Err(error) => {
+                section.invalid(KEY, error.to_string());
+                None
+            }
+        },
     }
 }
 

@@ -6,11 +6,21 @@ use crate::failure::Failure;
 
 const PLANTED: &str = "pl4nted-S3cret";
 
-const SHAPES: [&str; 5] = [
+/// Connection strings that are accepted.
+const VALID: [&str; 3] = [
     "postgres://walspool:pl4nted-S3cret@db.example/retail",
+    "host=db.example user=walspool dbname=retail password=pl4nted-S3cret",
+    "host=db.example user=walspool dbname=retail password = 'pl4nted-S3cret \\' with quotes'",
+];
+
+/// And some that are not.
+const SHAPES: [&str; 7] = [
+    VALID[0],
+    VALID[1],
+    VALID[2],
     "postgres://walspool:x@db.example/retail?sslpassword=pl4nted-S3cret",
-    "host=db.example user=walspool password=pl4nted-S3cret",
-    "host=db.example password = 'pl4nted-S3cret \\' with quotes'",
+    "host=db.example user=walspool dbname=retail password='pl4nted-S3cret",
+    "host=db.example user=walspool dbname=retail pasword=pl4nted-S3cret@",
     "pl4nted-S3cret",
 ];
 
@@ -25,7 +35,7 @@ fn inline(shape: &str) -> String {
 
 #[test]
 fn a_configuration_with_an_inline_secret_never_prints_it() {
-    for shape in SHAPES {
+    for shape in VALID {
         let config = accepted(&inline(shape));
         assert_clean("Debug", &format!("{config:?} {config:#?}"));
         let shown = toml::to_string_pretty(&config).expect("serialises");
@@ -35,6 +45,16 @@ fn a_configuration_with_an_inline_secret_never_prints_it() {
         let resolved = config.source.database_url.resolve().expect("resolves");
         assert_eq!(resolved.expose(), shape);
         assert_clean("a resolved secret", &format!("{resolved} {resolved:?}"));
+    }
+}
+
+#[test]
+fn an_inline_connection_string_that_cannot_be_parsed_is_refused_and_not_quoted() {
+    for shape in &SHAPES[VALID.len()..] {
+        let error = refused(&inline(shape));
+        assert_eq!(error.findings.len(), 1, "{:#?}", error.findings);
+        assert_eq!(error.findings[0].subject, "source.database_url");
+        assert_clean("the refusal", &format!("{error:?} {}", Failure::from(error.clone())));
     }
 }
 
@@ -90,13 +110,13 @@ fn broken_documents_never_quote_the_secret() {
             tried += 1;
         }
     }
-    assert_eq!(tried, 5 * 12 - 3);
+    assert_eq!(tried, SHAPES.len() * 12 - 3);
 }
 
 #[test]
 fn a_connection_string_in_a_wrong_key_is_masked() {
     for (old, key) in [("publication = \"walspool_retail\"", "publication"), ("slot = \"walspool_retail\"", "slot")] {
-        for shape in &SHAPES[..4] {
+        for shape in &SHAPES[..SHAPES.len() - 1] {
             let long = format!("{shape}{}", "x".repeat(64));
             let error = refused(&with(old, &format!("{key} = {long:?}")));
             assert_clean(key, &format!("{error:?} {}", Failure::from(error.clone())));
@@ -107,7 +127,7 @@ fn a_connection_string_in_a_wrong_key_is_masked() {
 #[test]
 fn secrets_in_fragments_are_not_quoted_by_conflicts() {
     let folder = Folder::new(&inline(SHAPES[0]));
-    folder.write("conf.d/10.toml", format!("[source]\ndatabase_url = {:?}\n", SHAPES[1]));
+    folder.write("conf.d/10.toml", format!("[source]\ndatabase_url = {:?}\n", SHAPES[3]));
     let error = folder.load().expect_err("refused");
     assert_eq!(error.findings[0].code, "config_conflict");
     assert_clean("a conflict", &format!("{error:?} {}", Failure::from(error.clone())));
