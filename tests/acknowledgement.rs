@@ -24,7 +24,8 @@ const SENDER_TIMEOUT: &str = "4s";
 fn slow_sync(folder: &Path) -> PathBuf {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/support/slow_sync.c");
     let library = folder.join("slow_sync.so");
-    let built = Command::new("cc").args(["-shared", "-fPIC", "-O1", "-o"]).arg(&library).arg(&source).arg("-ldl").output();
+    let built =
+        Command::new("cc").args(["-shared", "-fPIC", "-O1", "-o"]).arg(&library).arg(&source).arg("-ldl").output();
     let built = built.expect("a C compiler, cc, is needed");
     assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
     library
@@ -36,7 +37,8 @@ async fn nothing_is_acknowledged_before_it_is_durable() {
     wanted.source = Options::major(18).name("source").conf("wal_sender_timeout", SENDER_TIMEOUT);
     let mut pair = wanted.start().await;
     let tap = WireTap::start(pair.source.port()).await;
-    pair.document.source_url = pair.document.source_url.replace(&format!(":{}/", pair.source.port()), &format!(":{}/", tap.port()));
+    pair.document.source_url =
+        pair.document.source_url.replace(&format!(":{}/", pair.source.port()), &format!(":{}/", tap.port()));
     // The library reaches calls, not operations of a ring.
     pair.document.store_lines.push("backend = \"pwrite\"".into());
     pair.write_config();
@@ -54,8 +56,12 @@ async fn nothing_is_acknowledged_before_it_is_durable() {
     let durable = lsn(&pair.launch.status().await.expect("status"), "durable");
     let held_from = Instant::now();
     let source = pair.source_client().await;
-    source.batch_execute("INSERT INTO public.items SELECT g, 'held' FROM generate_series(1, 1000) g").await.expect("committed");
-    let committed: String = source.query_one("SELECT pg_current_wal_insert_lsn()::text", &[]).await.expect("position").get(0);
+    source
+        .batch_execute("INSERT INTO public.items SELECT g, 'held' FROM generate_series(1, 1000) g")
+        .await
+        .expect("committed");
+    let committed: String =
+        source.query_one("SELECT pg_current_wal_insert_lsn()::text", &[]).await.expect("position").get(0);
     let committed = parse_lsn(&committed);
     assert!(committed > durable, "the commit lies above what is durable");
     let streams = pair.launch.status().await.expect("status")["capture"]["streams"].clone();
@@ -73,7 +79,8 @@ async fn nothing_is_acknowledged_before_it_is_durable() {
     for update in &during {
         assert!(update.flush <= durable, "flush {:X} was sent, durable was {durable:X}", update.flush);
     }
-    let at_server: String = source.query_one("SELECT confirmed_flush_lsn::text FROM pg_replication_slots", &[]).await.expect("slot").get(0);
+    let at_server: String =
+        source.query_one("SELECT confirmed_flush_lsn::text FROM pg_replication_slots", &[]).await.expect("slot").get(0);
     assert!(parse_lsn(&at_server) <= durable, "the slot is confirmed at {at_server}");
 
     std::fs::remove_file(&trigger).expect("released");

@@ -28,7 +28,8 @@ async fn each_change_is_applied_once_under_kills() {
     let seed: u64 = std::env::var("WALSPOOL_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(20_261_130);
     println!("WALSPOOL_SEED={seed}");
     let mut pair = Wanted::on(17, SCHEMA, vec![TableEntry::copied("public.rows", &["id"])]).start().await;
-    pair.document.store_lines = vec!["segment_bytes = \"256KiB\"".into(), "max_bytes = \"4GB\"".into(), "reserve_bytes = \"1MiB\"".into()];
+    pair.document.store_lines =
+        vec!["segment_bytes = \"256KiB\"".into(), "max_bytes = \"4GB\"".into(), "reserve_bytes = \"1MiB\"".into()];
     pair.write_config();
     let mut daemon = pair.run_until_streaming().await;
     pair.assert_arrived_and_equal(SOON).await;
@@ -57,7 +58,8 @@ async fn each_change_is_applied_once_under_kills() {
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         tokio::time::sleep(Duration::from_millis(100 + (random >> 33) % 500)).await;
         let client = pair.target_client().await;
-        let done = client.query_opt("SELECT 1 FROM public.fence WHERE id = $1", &[&fence]).await.expect("looked").is_some();
+        let done =
+            client.query_opt("SELECT 1 FROM public.fence WHERE id = $1", &[&fence]).await.expect("looked").is_some();
         during_work += u32::from(!done);
         daemon.kill9();
         drop(daemon);
@@ -67,11 +69,19 @@ async fn each_change_is_applied_once_under_kills() {
     pair.wait_fence(fence, LATER).await;
     pair.assert_equal().await;
     let sql = "SELECT what, count(*), count(DISTINCT id) FROM public.arrived GROUP BY what ORDER BY what";
-    let seen: Vec<(String, i64, i64)> =
-        pair.target_client().await.query(sql, &[]).await.expect("read").iter().map(|row| (row.get(0), row.get(1), row.get(2))).collect();
+    let seen: Vec<(String, i64, i64)> = pair
+        .target_client()
+        .await
+        .query(sql, &[])
+        .await
+        .expect("read")
+        .iter()
+        .map(|row| (row.get(0), row.get(1), row.get(2)))
+        .collect();
     let changed = TRANSACTIONS * ROWS / 100;
     let inserted = TRANSACTIONS * ROWS;
-    let expected = [("DELETE", changed), ("INSERT", inserted), ("UPDATE", changed)].map(|(what, count)| (what.to_owned(), count, count));
+    let expected = [("DELETE", changed), ("INSERT", inserted), ("UPDATE", changed)]
+        .map(|(what, count)| (what.to_owned(), count, count));
     assert_eq!(seen, expected, "each change is committed at the target exactly once");
     assert_eq!(daemon.terminate(SOON).await.expect("ended"), Some(0), "{}", pair.launch.log_tail(20));
 }

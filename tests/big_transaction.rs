@@ -38,7 +38,11 @@ fn segment_count(store: &Path) -> u64 {
 async fn wait_until(daemon: &mut Walspool, what: &str, mut holds: impl AsyncFnMut() -> bool) {
     let start = Instant::now();
     while !holds().await {
-        assert!(daemon.is_running().expect("looked"), "walspool ended while waiting for {what}: {}", daemon.launch().log_tail(20));
+        assert!(
+            daemon.is_running().expect("looked"),
+            "walspool ended while waiting for {what}: {}",
+            daemon.launch().log_tail(20)
+        );
         assert!(start.elapsed() < LIMIT, "{what} did not come; {}", daemon.launch().log_tail(20));
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
@@ -51,7 +55,11 @@ async fn start(segment_bytes: u64) -> Pair {
     let mut pair = wanted.start().await;
     // The server keeps the transaction until its commit: walspool's own memory must not.
     pair.document.streaming = false;
-    pair.document.store_lines = vec![format!("segment_bytes = {segment_bytes}"), "max_bytes = \"20GB\"".into(), "reserve_bytes = \"1MiB\"".into()];
+    pair.document.store_lines = vec![
+        format!("segment_bytes = {segment_bytes}"),
+        "max_bytes = \"20GB\"".into(),
+        "reserve_bytes = \"1MiB\"".into(),
+    ];
     pair.write_config();
     pair
 }
@@ -77,7 +85,10 @@ async fn a_transaction_over_twenty_segments_arrives_once() {
          UPDATE public.big SET body = 'changed' WHERE id % 1000 = 1; COMMIT"
     );
     pair.source_client().await.batch_execute(&insert).await.expect("committed");
-    wait_until(&mut daemon, "half of the transaction in the store", async || segment_count(&pair.store()) >= before + SEGMENTS / 2).await;
+    wait_until(&mut daemon, "half of the transaction in the store", async || {
+        segment_count(&pair.store()) >= before + SEGMENTS / 2
+    })
+    .await;
     let open = pair.launch.status().await.expect("status");
     let peak = daemon.resident_peak_bytes();
     daemon.kill9();
@@ -94,7 +105,10 @@ async fn a_transaction_over_twenty_segments_arrives_once() {
     let peak = peak.max(daemon.resident_peak_bytes());
     daemon.kill9();
     drop(daemon);
-    assert!(visible == 0 || visible == rows as i64, "a part of the transaction is visible: {visible} of {rows} rows; {open}");
+    assert!(
+        visible == 0 || visible == rows as i64,
+        "a part of the transaction is visible: {visible} of {rows} rows; {open}"
+    );
 
     let mut daemon = pair.run_until_streaming().await;
     pair.assert_arrived_and_equal(LIMIT).await;

@@ -25,7 +25,8 @@ async fn pair() -> Pair {
 }
 
 async fn insert(pair: &Pair, first: i64, count: i64) {
-    let sql = format!("INSERT INTO public.items SELECT g, 'item' FROM generate_series({first}, {}) g", first + count - 1);
+    let sql =
+        format!("INSERT INTO public.items SELECT g, 'item' FROM generate_series({first}, {}) g", first + count - 1);
     pair.source_client().await.batch_execute(&sql).await.expect("inserted");
 }
 
@@ -131,7 +132,8 @@ async fn a_slot_that_the_server_gave_up_is_lost() {
         insert(&pair, 1_000, 1).await;
         client.batch_execute("DELETE FROM public.items WHERE id = 1000; CHECKPOINT").await.expect("checkpoint");
     }
-    let state: String = client.query_one("SELECT wal_status FROM pg_replication_slots", &[]).await.expect("slot").get(0);
+    let state: String =
+        client.query_one("SELECT wal_status FROM pg_replication_slots", &[]).await.expect("slot").get(0);
     assert_eq!(state, "lost", "the test must bring the server to give up");
     let mut daemon = pair.run();
     refuses(&mut daemon, "slot_lost", &["walspool_app", "wal_removed"]).await;
@@ -154,7 +156,13 @@ async fn another_cluster_is_refused() {
     pair.write_config();
     let mut daemon = pair.run();
     refuses(&mut daemon, "wrong_cluster", &["system identifier"]).await;
-    let slots = other.client(DATABASE).await.expect("session").query("SELECT 1 FROM pg_replication_slots", &[]).await.expect("slots");
+    let slots = other
+        .client(DATABASE)
+        .await
+        .expect("session")
+        .query("SELECT 1 FROM pg_replication_slots", &[])
+        .await
+        .expect("slots");
     assert!(slots.is_empty(), "nothing is made at the wrong cluster");
     assert_eq!(daemon.terminate(SOON).await.expect("ended"), Some(0));
 }

@@ -22,7 +22,8 @@ async fn inspect(command: &str, store: &Path, more: &[&str]) -> Outcome {
 #[tokio::test]
 async fn a_store_is_inspected_while_it_is_written_and_at_rest() {
     let mut pair = Wanted::on(18, SCHEMA, vec![TableEntry::copied("public.items", &["id"])]).start().await;
-    pair.document.store_lines = vec!["segment_bytes = \"256KiB\"".into(), "max_bytes = \"4GB\"".into(), "reserve_bytes = \"1MiB\"".into()];
+    pair.document.store_lines =
+        vec!["segment_bytes = \"256KiB\"".into(), "max_bytes = \"4GB\"".into(), "reserve_bytes = \"1MiB\"".into()];
     pair.document.more = "[retention]\nmin_bytes = \"4GB\"\n".into();
     pair.write_config();
     let mut daemon = pair.run_until_streaming().await;
@@ -32,7 +33,7 @@ async fn a_store_is_inspected_while_it_is_written_and_at_rest() {
         async move {
             let mut number = 0_i64;
             while !stop.load(Ordering::Relaxed) {
-                let sql = "INSERT INTO public.items SELECT $1 * 100 + g, repeat(md5(g::text), 4) FROM generate_series(1, 100) g";
+                let sql = "INSERT INTO public.items SELECT $1::int8 * 100 + g, repeat(md5(g::text), 4) FROM generate_series(1, 100) g";
                 source.execute(sql, &[&number]).await.expect("inserted");
                 number += 1;
             }
@@ -55,7 +56,11 @@ async fn a_store_is_inspected_while_it_is_written_and_at_rest() {
 
     let before = folder_digest(&pair.store());
     let all = inspect("dump", &pair.store(), &["--stream", "txn"]).await;
-    assert!(all.stdout.contains("public.items") && all.stdout.contains("slot_begin"), "{}", &all.stdout[..all.stdout.len().min(2000)]);
+    assert!(
+        all.stdout.contains("public.items") && all.stdout.contains("slot_begin"),
+        "{}",
+        &all.stdout[..all.stdout.len().min(2000)]
+    );
     assert_eq!(inspect("show", &pair.store(), &["1", "--stream", "txn"]).await.code, Some(0));
     assert_eq!(inspect("verify", &pair.store(), &[]).await.code, Some(0));
     assert!(folder_digest(&pair.store()) == before, "looking changed the store");
@@ -66,7 +71,8 @@ async fn a_store_is_inspected_while_it_is_written_and_at_rest() {
 async fn flipped_bits_are_found(store: &Path, folder: &Path) {
     let copy = folder.join("copy");
     copy_folder(store, &copy);
-    let mut files: Vec<_> = std::fs::read_dir(copy.join("txn")).expect("read").map(|entry| entry.expect("entry").path()).collect();
+    let mut files: Vec<_> =
+        std::fs::read_dir(copy.join("txn")).expect("read").map(|entry| entry.expect("entry").path()).collect();
     files.sort();
     assert!(files.len() >= 2, "the store has sealed segments");
     let (file, good) = (&files[0], std::fs::read(&files[0]).expect("read"));

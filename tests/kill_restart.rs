@@ -61,7 +61,10 @@ async fn survives_kills(major: u32) {
         daemon.kill9();
         drop(daemon);
         daemon = pair.run();
-        let after = daemon.wait_for("stream after a kill", SOON, |status| loaded(status) && streaming(status)).await.expect("streams");
+        let after = daemon
+            .wait_for("stream after a kill", SOON, |status| loaded(status) && streaming(status))
+            .await
+            .expect("streams");
         let resumed = support::parse_lsn(after["capture"]["resumed_at"].as_str().expect("position"));
         assert!(resumed >= lsn(&before, "durable"), "resumed below what was durable: {before} then {after}");
         assert_eq!(after["rows_synced"], before["rows_synced"], "no table is copied again");
@@ -114,14 +117,20 @@ async fn a_kill_during_the_copy_starts_it_over() {
     for pause_ms in [150, 400, 800, 1_200] {
         let mut daemon = pair.run();
         tokio::time::sleep(Duration::from_millis(pause_ms)).await;
-        kills += u32::from(daemon.is_running().expect("looked") && !loaded(&pair.launch.status().await.unwrap_or_default()));
+        kills +=
+            u32::from(daemon.is_running().expect("looked") && !loaded(&pair.launch.status().await.unwrap_or_default()));
         daemon.kill9();
-        pair.source_client().await.batch_execute("UPDATE public.many SET note = 'new' WHERE id % 100000 = 7").await.expect("changed");
+        pair.source_client()
+            .await
+            .batch_execute("UPDATE public.many SET note = 'new' WHERE id % 100000 = 7")
+            .await
+            .expect("changed");
     }
     assert!(kills > 0, "no kill fell into the copy");
     let mut daemon = pair.run_until_streaming().await;
     pair.assert_arrived_and_equal(LATER).await;
     assert_eq!(daemon.terminate(SOON).await.expect("ended"), Some(0));
-    let slots = pair.source_client().await.query("SELECT slot_name FROM pg_replication_slots", &[]).await.expect("slots");
+    let slots =
+        pair.source_client().await.query("SELECT slot_name FROM pg_replication_slots", &[]).await.expect("slots");
     assert_eq!(slots.len(), 1, "no slot was left behind by the killed loads");
 }

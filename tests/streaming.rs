@@ -47,7 +47,9 @@ async fn open_transaction(client: &Client, base: i64) {
         "DO $$ BEGIN INSERT INTO public.rows VALUES ({0}, 'kept'); \
          BEGIN INSERT INTO public.rows VALUES ({1}, 'lost'); RAISE EXCEPTION 'on purpose'; EXCEPTION WHEN OTHERS THEN NULL; END; \
          INSERT INTO public.rows VALUES ({2}, 'kept'); END $$",
-        base + 5_000, base + 5_001, base + 5_002
+        base + 5_000,
+        base + 5_001,
+        base + 5_002
     );
     run(client, &block).await;
     run(client, &insert(base + 6_000, 700)).await;

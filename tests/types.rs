@@ -6,7 +6,7 @@ mod support;
 use setup::document::TableEntry;
 use setup::postgres::Options;
 use setup::types::{DEMO_TABLES, INSERT_TYPED, SCHEMA, all_tables};
-use support::{LATER, SOON, Wanted, DATABASE};
+use support::{DATABASE, LATER, SOON, Wanted};
 
 /// Settings of role and database that would change the text of values, were they not set by our sessions.
 const HOSTILE: &str = "ALTER DATABASE app SET DateStyle = 'SQL, DMY'; ALTER DATABASE app SET IntervalStyle = 'sql_standard'; \
@@ -91,7 +91,8 @@ async fn nothing_fires_twice() {
     source.batch_execute(changes).await.expect("changes");
     pair.assert_arrived_and_equal(LATER).await;
     let target = pair.target_client().await;
-    let seen: i64 = target.query_one("SELECT count(*) FROM public.always WHERE id > 6", &[]).await.expect("read").get(0);
+    let seen: i64 =
+        target.query_one("SELECT count(*) FROM public.always WHERE id > 6", &[]).await.expect("read").get(0);
     assert_eq!(seen, 3, "a trigger marked ENABLE ALWAYS fires for streamed rows");
     let gross = "SELECT count(*) FROM public.child WHERE gross IS DISTINCT FROM price * 1.19";
     assert_eq!(target.query_one(gross, &[]).await.expect("read").get::<_, i64>(0), 0);
