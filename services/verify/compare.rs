@@ -141,7 +141,8 @@ fn difference(key: &Key, names: &[String], source: Option<&Line<'_>>, target: Op
         (Some(_), None) => DifferenceKind::MissingAtTarget,
         (None, Some(_)) => DifferenceKind::ExtraAtTarget,
         (Some(left), Some(right)) => {
-            let unequal = names.iter().zip(left.fields().zip(right.fields())).filter(|(_, (left, right))| left != right);
+            let unequal =
+                names.iter().zip(left.fields().zip(right.fields())).filter(|(_, (left, right))| left != right);
             DifferenceKind::DifferentColumns(unequal.map(|(name, _)| name.clone()).collect())
         }
         (None, None) => unreachable!("a difference has at least one row"),

@@ -61,7 +61,12 @@ async fn write_message(source: &Client) -> Result<Lsn, VerifyError> {
     text.parse().map_err(|error: segments::ParseLsnError| VerifyError::Answer(error.to_string()))
 }
 
-async fn wait_for_target(client: &Client, key: &ProgressKey, fence: Lsn, wait_max: Duration) -> Result<(), VerifyError> {
+async fn wait_for_target(
+    client: &Client,
+    key: &ProgressKey,
+    fence: Lsn,
+    wait_max: Duration,
+) -> Result<(), VerifyError> {
     let until = Instant::now() + wait_max;
     loop {
         let at = progress::read(client, key).await.map_err(VerifyError::Progress)?.map(|found| found.position.lsn);

@@ -55,7 +55,8 @@ impl Key {
         const VALUE_CHARS_MAX: usize = 80;
         let one = |(index, _): &(usize, KeyOrder)| {
             let field = line.field(*index);
-            let value = if field == NULL { "NULL".to_owned() } else { String::from_utf8_lossy(&unescape(field)).into_owned() };
+            let value =
+                if field == NULL { "NULL".to_owned() } else { String::from_utf8_lossy(&unescape(field)).into_owned() };
             let shown: String = value.chars().take(VALUE_CHARS_MAX).collect();
             let cut = if shown.len() < value.len() { "…" } else { "" };
             format!("{}={shown}{cut}", names[*index])

@@ -237,7 +237,7 @@ impl Running {
     /// Waits until the target's progress is at or behind `until`.
     pub async fn reach(&self, until: Lsn) {
         let start = Instant::now();
-        while !self.statistics.applied().is_some_and(|at| at.lsn >= until) {
+        while self.statistics.applied().is_none_or(|at| at.lsn < until) {
             let report = self.report();
             assert!(start.elapsed() < LIMIT, "not at {until} but {:?}, {report:?}", self.statistics.applied());
             assert!(!self.task.is_finished(), "apply ended: {report:?}");
