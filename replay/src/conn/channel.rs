@@ -132,7 +132,7 @@ impl Channel {
         loop {
             while let Some(frame) = self.take(phase)? {
                 match message::parse(frame).map_err(|violation| violation.at(&self.endpoint))? {
-                    Backend::Common(Message::NoticeResponse(body)) => log_notice(&self.endpoint, &body),
+                    Backend::Common(Message::NoticeResponse(body)) => drop(log_notice(&self.endpoint, &body)),
                     Backend::Common(Message::NotificationResponse(_)) => {}
                     Backend::Common(Message::ParameterStatus(_)) if phase != Phase::Startup => {}
                     message => return Ok(message),
@@ -235,10 +235,17 @@ pub(super) fn unexpected(place: &'static str, expected: &str, found: &Message) -
     Violation::new(place, expected, message::describe(found))
 }
 
-pub(super) fn log_notice(endpoint: &Endpoint, body: &NoticeResponseBody) {
+/// Logs a notice and hands it out, if it can be read.
+pub(super) fn log_notice(endpoint: &Endpoint, body: &NoticeResponseBody) -> Option<ServerError> {
     match ServerError::parse(body.fields()) {
-        Ok(notice) => tracing::debug!(%endpoint, %notice, "notice of the server"),
-        Err(violation) => tracing::debug!(%endpoint, %violation, "notice of the server cannot be read"),
+        Ok(notice) => {
+            tracing::debug!(%endpoint, %notice, "notice of the server");
+            Some(notice)
+        }
+        Err(violation) => {
+            tracing::debug!(%endpoint, %violation, "notice of the server cannot be read");
+            None
+        }
     }
 }
 

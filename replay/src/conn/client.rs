@@ -148,7 +148,7 @@ impl ReplicationClient {
     ///
     /// The server moves a `start` below the slot's `confirmed_flush_lsn` silently forward to it
     /// (`CreateDecodingContext`, `logical.c`): read that first. A missing publication shows only when the first change
-    /// is decoded, as an error of the stream.
+    /// is decoded, as an error of the stream (also in 18, which only warns).
     ///
     /// # Errors
     /// [`ConnError::is_slot_in_use`], [`ConnError::is_undefined_object`] (no such slot),

@@ -68,6 +68,8 @@ pub struct ServerError {
     pub hint: Option<String>,
     /// Where in which function or replication callback it happened.
     pub context: Option<String>,
+    /// The C function that reported it; never translated.
+    pub routine: Option<String>,
 }
 
 impl ServerError {
@@ -87,6 +89,7 @@ impl ServerError {
                 b'D' => parsed.detail = Some(text()),
                 b'H' => parsed.hint = Some(text()),
                 b'W' => parsed.context = Some(text()),
+                b'R' => parsed.routine = Some(text()),
                 _ => {}
             }
         }
@@ -104,7 +107,16 @@ impl ServerError {
             detail: error.detail().map(str::to_owned),
             hint: error.hint().map(str::to_owned),
             context: error.where_().map(str::to_owned),
+            routine: error.routine().map(str::to_owned),
         }
+    }
+
+    /// The warning of 18 and later that a publication is missing (`LoadPublications`, `pgoutput.c`), as the error that it
+    /// is in 16 and 17. As a warning the server would go on, send nothing of what should be published, and let us confirm
+    /// all of it.
+    pub(crate) fn missing_publication(self) -> Option<Self> {
+        let is_it = self.sqlstate == "55000" && self.routine.as_deref() == Some("LoadPublications");
+        is_it.then(|| Self { severity: "ERROR".to_owned(), sqlstate: "42704".to_owned(), ..self })
     }
 
     /// Whether the server says that it is going down: 57P01 admin shutdown, 57P02 crash shutdown.

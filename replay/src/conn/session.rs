@@ -23,6 +23,9 @@ const VALUE_PARAMETERS: &[(&str, &str)] = &[
     ("row_security", "off"),
 ];
 
+/// What the server tells us beside its answers: a missing publication is a warning in 18.
+const MESSAGE_PARAMETERS: &[(&str, &str)] = &[("client_min_messages", "notice")];
+
 /// Limits that would end a session which waits or works for long on purpose.
 const LIMIT_PARAMETERS: &[(&str, &str)] = &[
     ("statement_timeout", "0"),
@@ -74,7 +77,7 @@ impl Session {
     /// The startup message's `options`: the user's first, then ours, since the last one of a name counts.
     pub(crate) fn startup_options(&self, users: Option<&str>) -> String {
         let mut options = users.unwrap_or_default().to_owned();
-        let fixed = VALUE_PARAMETERS.iter().chain(LIMIT_PARAMETERS).copied();
+        let fixed = [VALUE_PARAMETERS, MESSAGE_PARAMETERS, LIMIT_PARAMETERS].concat().into_iter();
         let extra = self.extra.iter().map(|(name, value)| (name.as_str(), value.as_str()));
         for (name, value) in fixed.chain(extra) {
             if !options.is_empty() {
@@ -97,7 +100,7 @@ impl Session {
 
 /// The parameter walspool sets itself under this name, whatever its case.
 pub(crate) fn fixed_parameter(name: &str) -> Option<&'static str> {
-    let fixed = VALUE_PARAMETERS.iter().chain(LIMIT_PARAMETERS).map(|(fixed, _)| *fixed);
+    let fixed = [VALUE_PARAMETERS, MESSAGE_PARAMETERS, LIMIT_PARAMETERS].into_iter().flatten().map(|(fixed, _)| *fixed);
     fixed.chain([TRANSACTION_TIMEOUT, "client_encoding"]).find(|fixed| fixed.eq_ignore_ascii_case(name))
 }
 

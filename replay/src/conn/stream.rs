@@ -201,7 +201,12 @@ impl ReplicationReader {
                 let error = ServerError::parse(body.fields()).map_err(|violation| violation.at(&self.endpoint))?;
                 return Err(from_session_error(&self.endpoint, error));
             }
-            (Message::NoticeResponse(body), _) => log_notice(&self.endpoint, &body),
+            (Message::NoticeResponse(body), _) => {
+                let notice = log_notice(&self.endpoint, &body);
+                if let Some(error) = notice.and_then(ServerError::missing_publication) {
+                    return Err(ConnError::from_server(&self.endpoint, error));
+                }
+            }
             (Message::ParameterStatus(_) | Message::NotificationResponse(_), _) => {}
             (other, _) => {
                 return Err(unexpected("the replication stream", "CopyData or its end", &other).at(&self.endpoint));

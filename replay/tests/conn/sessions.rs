@@ -29,6 +29,7 @@ const HOSTILE: &[(&str, &str, &str)] = &[
     ("standard_conforming_strings", "off", "on"),
     ("search_path", "evil, public", ""),
     ("row_security", "on", "off"),
+    ("client_min_messages", "error", "notice"),
     ("statement_timeout", "1ms", "0"),
     ("lock_timeout", "1ms", "0"),
     ("idle_in_transaction_session_timeout", "50ms", "0"),
