@@ -41,6 +41,13 @@ pub enum CaptureError {
         /// Which table, what, how to mend.
         detail: String,
     },
+    /// Open streamed transactions need more memory than they may. The stream begins anew without streaming: the server
+    /// then keeps them on its own disk until they commit.
+    #[error("open streamed transactions need more than {limit_bytes} bytes of memory; going on without streaming")]
+    OpenTooLarge {
+        /// `[store] spill_memory_bytes`.
+        limit_bytes: u64,
+    },
     /// The store failed. Nothing is tried again here: the supervisor opens the store anew.
     #[error(transparent)]
     Store(#[from] spool::Error),
@@ -52,10 +59,12 @@ impl CaptureError {
     pub fn report(&self) -> Option<Report> {
         let detail = self.to_string();
         Some(match self {
+            Self::Source(error) if error.is_slot_in_use() => Report::retrying(Reason::SlotInUse, detail),
             Self::Source(_) => Report::retrying(Reason::SourceUnreachable, detail),
             Self::Wait { reason, .. } | Self::Load { reason, .. } => Report::retrying(*reason, detail),
             Self::Refused { reason, .. } => Report::failed(*reason, detail),
             Self::Undecodable(_) => Report::retrying(Reason::BadWalRecord, detail),
+            Self::OpenTooLarge { .. } => Report::waiting(detail),
             Self::Store(_) => return None,
         })
     }

@@ -14,6 +14,9 @@ use crate::runtime::status::{CaptureCounters, LsnText};
 /// is full every second sample goes, so a lag of days is still told, only more coarsely.
 const SAMPLES_MAX: usize = 3600;
 
+/// A look at the source older than this says nothing about where it is now; looks come once a second.
+const LOOK_STALE_US: u64 = 5_000_000;
+
 /// The kinds of change that are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChangeKind {
@@ -57,6 +60,8 @@ struct Source {
     standing: SourceStanding,
     /// When the source's end was first seen at a position, oldest first.
     samples: VecDeque<(Lsn, u64)>,
+    /// When the source was last looked at, unix microseconds.
+    looked_us: u64,
 }
 
 impl CaptureMetrics {
@@ -118,6 +123,7 @@ impl CaptureMetrics {
             sample(&mut source.samples, end, unix_us_now());
         }
         source.standing = standing;
+        source.looked_us = unix_us_now();
     }
 
     /// The newest position received.
@@ -146,15 +152,19 @@ impl CaptureMetrics {
         standing
     }
 
-    /// Seconds since the source first was past `durable`; 0 when we are level, `None` before the first look.
+    /// Seconds since the source first was past `durable`; 0 when we are level, `None` before the first look. A source that
+    /// was not looked at for a while may be anywhere, so the lag grows from the last look on.
     #[must_use]
     pub fn lag_seconds(&self, durable: Lsn) -> Option<f64> {
         let mut source = self.source();
         source.standing.end?;
+        let now = unix_us_now();
         while source.samples.front().is_some_and(|(end, _)| *end <= durable) {
             source.samples.pop_front();
         }
-        Some(source.samples.front().map_or(0.0, |(_, at)| unix_us_now().saturating_sub(*at) as f64 / 1e6))
+        let unseen = Some(source.looked_us).filter(|at| now.saturating_sub(*at) > LOOK_STALE_US);
+        let since = source.samples.front().map(|(_, at)| *at).into_iter().chain(unseen).min();
+        Some(since.map_or(0.0, |at| now.saturating_sub(at) as f64 / 1e6))
     }
 
     /// For `status`.
@@ -221,6 +231,15 @@ mod tests {
         let less = metrics.lag_seconds(Lsn::new(200)).expect("known");
         assert!(less < lag, "{less} of {lag}");
         assert_eq!(metrics.lag_seconds(Lsn::new(300)), Some(0.0));
+    }
+
+    #[test]
+    fn lag_grows_while_the_source_is_out_of_sight() {
+        let metrics = CaptureMetrics::default();
+        metrics.source_standing(standing(100));
+        metrics.source().looked_us -= LOOK_STALE_US + 1_000_000;
+        let lag = metrics.lag_seconds(Lsn::new(100)).expect("known");
+        assert!(lag >= 6.0, "{lag}");
     }
 
     #[test]

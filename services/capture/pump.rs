@@ -11,13 +11,10 @@ use spool::disk::Disk;
 use spool::{RecordInput, Store};
 
 use super::budget::{self, Budget, Looks};
-use super::error::Result;
+use super::error::{CaptureError, Result};
 use super::idle::{IdleAdvance, Standing};
 use super::metrics::{CaptureMetrics, ChangeKind};
 use super::report_loop::{HeldUp, Reception};
-
-/// How often an offered idle position is looked at again.
-const IDLE_TICK: Duration = Duration::from_millis(250);
 
 /// One connection's way into the store.
 pub(crate) struct Pump<D: Disk> {
@@ -33,13 +30,17 @@ pub(crate) struct Pump<D: Disk> {
     pub(crate) offered_at: UnixMicros,
     pub(crate) looks: Looks,
     pub(crate) counted: AssemblerStats,
+    /// How often an offered idle position is looked at again (`--idle-poll-ms`).
+    pub(crate) idle_poll: Duration,
+    /// Memory for open streamed transactions, in bytes.
+    pub(crate) open_bytes_max: u64,
 }
 
 impl<D: Disk> Pump<D> {
     /// Moves messages until the stream ends in good order. Dropping the future loses nothing that was acknowledged: an
     /// entry that was cut is sent again.
     pub(crate) async fn run(&mut self) -> Result<()> {
-        let mut tick = tokio::time::interval(IDLE_TICK);
+        let mut tick = tokio::time::interval(self.idle_poll);
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             tokio::select! {
@@ -74,7 +75,8 @@ impl<D: Disk> Pump<D> {
             ReplicationMessage::XLogData { start, data, .. } => {
                 self.metrics.message(start, data.len());
                 self.assembler.push(data, start)?;
-                self.drain_assembler().await
+                self.drain_assembler().await?;
+                self.check_memory()
             }
             ReplicationMessage::Keepalive { end, clock, reply_requested } => {
                 self.metrics.message(end, 0);
@@ -86,6 +88,13 @@ impl<D: Disk> Pump<D> {
                 self.advance_idle().await
             }
         }
+    }
+
+    fn check_memory(&self) -> Result<()> {
+        if self.assembler.held_bytes() as u64 > self.open_bytes_max {
+            return Err(CaptureError::OpenTooLarge { limit_bytes: self.open_bytes_max });
+        }
+        Ok(())
     }
 
     async fn drain_assembler(&mut self) -> Result<()> {

@@ -1,6 +1,7 @@
 //! The life of capture: connect, decide, stream, fail, try again, until a stop is asked for or the store fails.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use replay::conn::{Conninfo, ReplicationClient};
 use segments::{Geometry, StreamKind};
@@ -46,6 +47,8 @@ pub struct CaptureContext<D: Disk> {
     pub statistics: Option<Arc<ApplyStatistics>>,
     /// Pauses between tries.
     pub backoff: BackoffLimits,
+    /// How often an offered idle position is looked at again.
+    pub idle_poll: Duration,
 }
 
 /// Capture with its load.
@@ -54,6 +57,8 @@ pub struct Capture<D: Disk> {
     pub(super) load: Option<LoadTask>,
     /// The last session got as far as streaming.
     pub(super) streamed: bool,
+    /// An open transaction was too large for our memory: the server keeps them until they commit, from now on.
+    pub(super) without_streaming: bool,
 }
 
 impl<D: Disk> Capture<D> {
@@ -62,7 +67,7 @@ impl<D: Disk> Capture<D> {
     /// # Errors
     /// The store's manifest cannot be read.
     pub fn new(context: CaptureContext<D>) -> std::result::Result<Self, crate::load::BookError> {
-        let capture = Self { context, load: None, streamed: false };
+        let capture = Self { context, load: None, streamed: false, without_streaming: false };
         if let Some(manifest) = manifest::read(&capture.context.store)? {
             let beginning = capture.context.book.beginning(manifest.timeline);
             if let Some(beginning) = beginning {
@@ -104,6 +109,11 @@ impl<D: Disk> Capture<D> {
                     match error {
                         // Nothing but an operator helps: look again at the longest interval.
                         CaptureError::Refused { .. } => self.context.backoff.max,
+                        CaptureError::OpenTooLarge { .. } => {
+                            tracing::warn!(%error, "the server keeps open transactions on its own disk from now on");
+                            self.without_streaming = true;
+                            Duration::ZERO
+                        }
                         _ => backoff.next_delay(&mut random),
                     }
                 }
@@ -190,6 +200,8 @@ impl<D: Disk> Capture<D> {
                 if let Some(load) = self.load.take() {
                     load.abort().await;
                 }
+                let detail = "makes the slot, for which the source waits until the transactions that are open now end";
+                self.context.board.set(Service::Capture, Report::waiting(detail));
                 let begun = self.begin(&identity).create(met.replication, drop_first).await?;
                 (self.begun(begun), ReplicationClient::connect(&self.context.source).await?)
             }

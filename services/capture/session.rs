@@ -68,9 +68,10 @@ impl<D: Disk> Session<D> {
         let endpoint = context.source.endpoint();
         let timeout = read_wal_sender_timeout(&sql).await.map_err(|error| CaptureError::sql(&endpoint, &error))?;
         let logical = capture.logical();
-        let options = LogicalOptions { streaming: logical.streaming, ..LogicalOptions::new(&logical.publication) };
+        let streaming = logical.streaming && !capture.without_streaming;
+        let options = LogicalOptions { streaming, ..LogicalOptions::new(&logical.publication) };
         let stream = replication.start_logical(&logical.slot, from, &options).await?;
-        tracing::info!(slot = logical.slot, %from, "streaming");
+        tracing::info!(slot = logical.slot, %from, open_transactions = streaming, "streaming");
         let (reader, sender) = stream.split();
         context.metrics.stream_began(from);
         let (reception, held_up) = (Arc::<Reception>::default(), Arc::<HeldUp>::default());
@@ -109,6 +110,8 @@ impl<D: Disk> Session<D> {
             offered_at: UnixMicros::new(0),
             looks: Looks::new(),
             counted: AssemblerStats::default(),
+            idle_poll: context.idle_poll,
+            open_bytes_max: context.config.store.spill_memory_bytes,
         };
         capture.streamed = true;
         let (telling, watching) = (Companion(telling), Companion(watching));

@@ -97,6 +97,7 @@ impl Generation {
             metrics: Arc::clone(&daemon.capture),
             statistics: daemon.apply.clone(),
             backoff: daemon.backoff(),
+            idle_poll: daemon.options.idle_poll,
         };
         Ok(Self { open, capture: Capture::new(context)?, apply, source, target })
     }
