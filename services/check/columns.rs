@@ -48,7 +48,9 @@ pub(super) async fn check(
         }
     }
     for target in &to.columns {
-        if !target.may_be_left_out && !from.column(&target.name).is_some_and(|source| source.sent) {
+        let filled = from.column(&target.name).is_some_and(|source| source.sent);
+        // That the publication leaves out a key column is a finding of its own.
+        if !target.may_be_left_out && !filled && !table.key.contains(&target.name) {
             findings.push(demanded(&name, table, target));
         }
     }
@@ -63,7 +65,7 @@ pub(super) async fn check(
 fn missing_columns(config: &Config, table: &Table, from: &TableFacts, to: &TableFacts, findings: &mut Findings) {
     let name = config.target_name(&table.name);
     let missing: Vec<&ColumnFacts> =
-        from.columns.iter().filter(|column| column.generated.is_empty() && to.column(&column.name).is_none()).collect();
+        from.columns.iter().filter(|column| column.sent && to.column(&column.name).is_none()).collect();
     if missing.is_empty() {
         return;
     }
@@ -145,7 +147,7 @@ fn bare(type_name: &str) -> &str {
 
 fn demanded(name: &TableName, table: &Table, target: &ColumnFacts) -> Finding {
     let message = format!(
-        "column {} is NOT NULL without a default here, and {} has no such column to fill it",
+        "column {} is NOT NULL without a default here, and {} sends nothing to fill it",
         target.name, table.name
     );
     let column = quote_identifier(&target.name);

@@ -9,8 +9,9 @@ use crate::config::{Config, Table, TableName, quote_identifier};
 
 /// The statements that make a target table, with the grants that apply needs.
 pub(super) fn create_table(config: &Config, table: &Table, name: &TableName, from: &TableFacts, role: &str) -> String {
+    let wanted = from.columns.iter().filter(|facts| facts.sent || !facts.generated.is_empty());
     let mut lines: Vec<String> =
-        from.columns.iter().map(|facts| format!("    {}", column(facts, type_of(config, table, facts)))).collect();
+        wanted.map(|facts| format!("    {}", column(facts, type_of(config, table, facts)))).collect();
     lines.push(format!("    PRIMARY KEY ({})", quoted_list(&table.key)));
     let mut sql = String::new();
     let role = quote_identifier(role);
