@@ -78,7 +78,7 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// Writing to stdout failed. A closed pipe is the reader's choice (`walspool status | head`) and no fault of ours.
+/// Reading an answer or writing one failed.
 impl From<std::io::Error> for Failure {
     fn from(error: std::io::Error) -> Self {
         Self::new(Exit::Temporary, format!("input or output failed: {error}"))

@@ -706,6 +706,15 @@ async fn no_spelling_of_a_connection_string_leaks_at_trace() {
         leaks_nothing(&shop.launch, &[secret, encoded]).await;
         shop.refer(&url, &file);
         leaks_nothing(&shop.launch, &[secret, encoded]).await;
+        let document = std::fs::read_to_string(&shop.launch.config).expect("configuration");
+        let variable = document.replace(
+            &format!("source = \"file\", path = {file:?}"),
+            "source = \"environment_variable\", name = \"SHOP_URL\"",
+        );
+        assert_ne!(variable, document);
+        std::fs::write(&shop.launch.config, variable).expect("configuration");
+        let launch = Launch { env: vec![("SHOP_URL".into(), url.clone())], ..shop.launch.clone() };
+        leaks_nothing(&launch, &[secret, encoded]).await;
     }
 }
 

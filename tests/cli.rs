@@ -181,8 +181,13 @@ fn a_refused_configuration_is_listed_whole() {
     let document = json(&place.run(&["config", "check", "--json"]));
     assert_eq!((&document["ok"], document["findings"].as_array().map(Vec::len)), (&Value::Bool(false), Some(2)));
     assert_eq!(document["findings"][0]["code"], "config_unknown_key");
-    // Every other command refuses the same way, on stderr.
-    for command in ["run", "check", "status", "verify"] {
+    // `check` begins with the same list; every other command refuses with it on stderr.
+    let output = place.run(&["check"]);
+    assert_eq!(code(&output), 2);
+    assert!(stdout(&output).contains("did you mean `store.max_bytes`?"), "{}", stdout(&output));
+    let document = json(&place.run(&["check", "--json"]));
+    assert_eq!((&document["ok"], &document["errors"]), (&Value::Bool(false), &Value::from(2)));
+    for command in ["run", "status", "verify"] {
         let output = place.run(&[command]);
         assert_refused(&output, 2, "did you mean `source.logical.publication`?");
         assert!(stderr(&output).contains("did you mean `store.max_bytes`?"));

@@ -46,7 +46,7 @@ pub(super) fn check(config: &Config, findings: &mut Findings) -> StoreLook {
     }
     match filesystem::look(&found) {
         Ok(system) => {
-            kind(config, &system, findings);
+            kind(&store.path, config.environment, &system, findings);
             if !exists {
                 space(store, &system, findings);
             }
@@ -111,8 +111,8 @@ fn directory(store: &StoreConfig, found: &Path, findings: &mut Findings) {
     }
 }
 
-fn kind(config: &Config, system: &FileSystem, findings: &mut Findings) {
-    let path = config.store.path.display();
+fn kind(path: &Path, environment: Environment, system: &FileSystem, findings: &mut Findings) {
+    let path = path.display();
     let remedy = "put the store on a local disk with ext4 or xfs";
     match system.kind {
         Kind::Supported => {}
@@ -122,7 +122,7 @@ fn kind(config: &Config, system: &FileSystem, findings: &mut Findings) {
                  may not hold",
                 system.name
             );
-            let finding = if config.environment == Environment::Production {
+            let finding = if environment == Environment::Production {
                 Finding::error("store_network_file_system", STORE, message)
             } else {
                 Finding::warning("store_network_file_system", STORE, message)
@@ -168,5 +168,50 @@ fn space(store: &StoreConfig, system: &FileSystem, findings: &mut Findings) {
         );
         let remedy = "lower max_bytes in [store], or give the store a larger disk";
         findings.push(Finding::warning("store_disk_small", STORE, message).with_remedy(remedy));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::finding::Severity;
+
+    fn judged(kind_of: Kind, environment: Environment, read_only: bool) -> Vec<(&'static str, Severity)> {
+        let system = FileSystem { kind: kind_of, name: "some", free_bytes: 1 << 40, read_only };
+        let mut findings = Findings::default();
+        kind(Path::new("/srv/store"), environment, &system, &mut findings);
+        findings.all().iter().map(|finding| (finding.code, finding.severity)).collect()
+    }
+
+    #[test]
+    fn network_file_systems_are_refused_in_production_and_told_elsewhere() {
+        let network = "store_network_file_system";
+        let judge = |environment| judged(Kind::Network, environment, false);
+        assert_eq!(judge(Environment::Production), [(network, Severity::Error)]);
+        assert_eq!(judge(Environment::Development), [(network, Severity::Warning)]);
+        assert_eq!(judged(Kind::Supported, Environment::Production, false), []);
+        let other = judged(Kind::Other, Environment::Production, true);
+        assert_eq!(other, [("store_file_system", Severity::Warning), ("store_read_only", Severity::Error)]);
+        assert_eq!(judged(Kind::Memory, Environment::Production, false).len(), 1);
+    }
+
+    #[test]
+    fn a_new_store_needs_room_for_its_first_segments() {
+        let store = StoreConfig {
+            path: "/srv/store".into(),
+            max_bytes: 1 << 30,
+            segment_bytes: 64 << 20,
+            backend: StoreBackend::Pwrite,
+            spill_memory_bytes: 0,
+            reserve_bytes: 1 << 20,
+        };
+        for (free_bytes, expected) in
+            [(257 << 20, Some("store_disk_small")), ((257 << 20) - 1, Some("store_disk_full")), (1 << 30, None)]
+        {
+            let system = FileSystem { kind: Kind::Supported, name: "ext4", free_bytes, read_only: false };
+            let mut findings = Findings::default();
+            space(&store, &system, &mut findings);
+            assert_eq!(findings.all().first().map(|finding| finding.code), expected, "{free_bytes} free");
+        }
     }
 }

@@ -5,13 +5,15 @@ use serde::Serialize;
 
 use super::{Global, output, small_runtime};
 use crate::check::{self, Findings};
+use crate::config::{self as configuration, ConfigError};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::finding::Finding;
 
 /// Connects everywhere and names everything that is wrong, each with its remedy; changes nothing
 ///
-/// Exit code 0: nothing refuses (warnings may be there). 1: something has to be mended. 75: a server cannot be reached.
+/// Exit code 0: nothing refuses (warnings may be there). 1: something has to be mended. 2: the configuration is
+/// refused. 75: a server cannot be reached.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  walspool check --config /etc/walspool/walspool.toml\n  \
 walspool check --json | jq -r '.findings[] | .remedy // empty'")]
@@ -28,7 +30,11 @@ struct CheckDocument<'a> {
 }
 
 pub(super) fn run(global: &Global, _args: &CheckArgs) -> Result<Exit, Failure> {
-    let loaded = global.load()?;
+    let path = global.config_path()?;
+    let loaded = match configuration::load(&path) {
+        Ok(loaded) => loaded,
+        Err(error) => return refused(global, &error),
+    };
     let findings = small_runtime()?.block_on(check::everything(&loaded.config));
     if global.json {
         output::print_json(&CheckDocument {
@@ -43,6 +49,23 @@ pub(super) fn run(global: &Global, _args: &CheckArgs) -> Result<Exit, Failure> {
         output::print(&text(&findings))?;
     }
     Ok(findings.exit())
+}
+
+/// A configuration that cannot be read ends the check: its findings are the answer.
+fn refused(global: &Global, error: &ConfigError) -> Result<Exit, Failure> {
+    if global.json {
+        output::print_json(&CheckDocument {
+            schema_version: 1,
+            ok: false,
+            errors: error.findings.len(),
+            unreachable: 0,
+            warnings: 0,
+            findings: &error.findings,
+        })?;
+    } else {
+        output::print(&output::findings_text(&error.findings))?;
+    }
+    Err(Failure::usage(error.to_string()))
 }
 
 fn text(findings: &Findings) -> String {

@@ -57,21 +57,33 @@ pub fn load(path: &Path) -> Result<Loaded, ConfigError> {
     let report = Report::default();
     let mut files = vec![path.to_owned()];
     files.extend(fragments(path, &report));
-    let mut tree = document::Table::new();
-    for file in &files {
-        if let Some(text) = read_text(file, &report) {
-            merge::merge(&mut tree, document::parse(&text, file, &report), "", &report);
+    let mut texts = Vec::with_capacity(files.len());
+    for file in files {
+        if let Some(text) = read_text(&file, &report) {
+            texts.push((file, text));
         }
+    }
+    interpret(path, texts, report)
+}
+
+/// Everything after the reading of files.
+pub(super) fn interpret(main: &Path, texts: Vec<(PathBuf, String)>, report: Report) -> Result<Loaded, ConfigError> {
+    let mut tree = document::Table::new();
+    for (file, text) in &texts {
+        merge::merge(&mut tree, document::parse(text, file, &report), "", &report);
     }
     // A file that could not be read or parsed would only be followed by keys that seem to be missing.
     let config = if report.has_errors() { None } else { read::config(&tree, &report) };
     let refused = report.has_errors();
     let findings = report.into_findings();
     match config {
-        Some(config) if !refused => Ok(Loaded { config, files, warnings: findings }),
+        Some(config) if !refused => {
+            let files = texts.into_iter().map(|(file, _)| file).collect();
+            Ok(Loaded { config, files, warnings: findings })
+        }
         _ => {
             assert!(refused, "a configuration was not built, but nothing says why");
-            Err(ConfigError { file: path.to_owned(), findings })
+            Err(ConfigError { file: main.to_owned(), findings })
         }
     }
 }

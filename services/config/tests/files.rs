@@ -1,6 +1,6 @@
 //! Which files are read, how they are merged, and what happens when they cannot be read.
 
-use super::{FULL, Folder, with};
+use super::{FULL, Folder, interpreted, with};
 
 #[test]
 fn fragments_may_bring_tables_and_blocks_of_their_own() {
@@ -73,4 +73,24 @@ fn files_that_cannot_be_read_say_why() {
     folder.write("latin.toml", b"config_version = 2 # \xe9");
     let latin = super::load(&folder.path("latin.toml")).expect_err("refused");
     assert_eq!(latin.findings[0].message, "not valid UTF-8 at byte 21");
+}
+
+/// Whatever is in a file, it is accepted or refused with a reason, and never a panic.
+#[test]
+fn every_prefix_and_every_changed_byte_is_judged() {
+    let mut refused = 0;
+    let mut judge = |text: &str| match interpreted(text) {
+        Ok(_) => {}
+        Err(error) => {
+            assert!(!error.findings.is_empty());
+            refused += 1;
+        }
+    };
+    for at in 0..FULL.len() {
+        judge(&FULL[..at]);
+        for changed in ["", "\"", "é"] {
+            judge(&format!("{}{changed}{}", &FULL[..at], &FULL[at + 1..]));
+        }
+    }
+    assert!(refused > 2_000, "only {refused} of {} were refused", FULL.len() * 4);
 }

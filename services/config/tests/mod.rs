@@ -8,6 +8,8 @@ mod values;
 
 use std::path::PathBuf;
 
+use super::load::interpret;
+use super::report::Report;
 use super::{Config, ConfigError, Loaded, load};
 
 /// Every key that this version reads, at every level.
@@ -93,15 +95,21 @@ impl Folder {
     }
 }
 
+/// A document without any file.
+pub(super) fn interpreted(text: &str) -> Result<Loaded, ConfigError> {
+    let file = PathBuf::from("walspool.toml");
+    interpret(&file, vec![(file.clone(), text.to_owned())], Report::default())
+}
+
 pub(super) fn accepted(text: &str) -> Config {
-    match Folder::new(text).load() {
+    match interpreted(text) {
         Ok(loaded) => loaded.config,
         Err(error) => panic!("refused: {error}\n{:#?}", error.findings),
     }
 }
 
 pub(super) fn refused(text: &str) -> ConfigError {
-    match Folder::new(text).load() {
+    match interpreted(text) {
         Ok(_) => panic!("accepted:\n{text}"),
         Err(error) => error,
     }
