@@ -88,3 +88,33 @@ pub fn contradiction(manifest: &Manifest, config: &Config) -> Option<String> {
     }
     None
 }
+
+#[cfg(test)]
+mod tests {
+    use segments::{SystemIdentifier, TimelineId};
+
+    use super::*;
+    use crate::load::book::test_config;
+
+    #[test]
+    fn a_store_belongs_to_its_source_slot_and_dataset() {
+        let config = test_config(&[("a", true)], true);
+        let identity = Identity {
+            system_identifier: SystemIdentifier::new(7),
+            timeline: TimelineId::new(1),
+            database: "d".to_owned(),
+        };
+        let manifest = manifest_for(&config, &identity);
+        assert_eq!(super::identity(&manifest), identity);
+        assert_eq!(contradiction(&manifest, &config), None);
+        let mut other = config.clone();
+        other.source.id = "warehouse".to_owned();
+        assert!(contradiction(&manifest, &other).expect("differs").contains("[source] id = \"shop\""));
+        let mut other = config.clone();
+        other.dataset.id = "warehouse".to_owned();
+        assert!(contradiction(&manifest, &other).expect("differs").contains("[dataset] id"));
+        let mut other = config;
+        other.source.logical.as_mut().expect("logical").slot = "other".to_owned();
+        assert!(contradiction(&manifest, &other).expect("differs").contains("slot \"walspool_shop\""));
+    }
+}

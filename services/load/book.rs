@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use replay::state::{InitialLoad as LedgerLoad, Ledger, LoadState, SlotState, TransitionError};
-use segments::{Incarnation, Lsn, Position, Seqno, StreamKind, TimelineId, UnixMicros};
+use segments::{Incarnation, Position, Seqno, StreamKind, TimelineId, UnixMicros};
 use spool::Store;
 use spool::disk::Disk;
 use tokio::sync::watch;
@@ -208,8 +208,8 @@ pub fn step_word(ledger: &Ledger, name: &str) -> &'static str {
     }
 }
 
-/// The slot's consistent point, for messages.
-#[must_use]
-pub fn consistent_point(ledger: &Ledger) -> Lsn {
-    ledger.slot.consistent_point.unwrap_or(Lsn::ZERO)
-}
+#[cfg(test)]
+#[path = "book_tests.rs"]
+mod tests;
+#[cfg(test)]
+pub(crate) use tests::config as test_config;

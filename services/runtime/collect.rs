@@ -40,6 +40,7 @@ fn store(status: &mut Status, daemon: &Daemon, open: &OpenStore, source_end: Opt
     let backend = store.backend();
     status.backend = Some(backend.name.to_owned());
     status.backend_fallback_reason = backend.fallback_reason;
+    status.recovery_cut = Some(store.recovery_report().has_cut());
     status.store_bytes = store.store_bytes();
     status.store_free_bytes = store.free_bytes().unwrap_or(0);
     if end.seqno > segments::Seqno::NONE {

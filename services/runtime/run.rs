@@ -10,6 +10,7 @@
 use std::sync::Arc;
 
 use replay::conn::Conninfo;
+use segments::StreamKind;
 use spool::{StoreOptions, SystemStore};
 
 use super::collect::collect;
@@ -112,7 +113,13 @@ async fn open_store(config: &Config, options: &StoreOptions) -> Result<SystemSto
     let opening = tokio::task::spawn_blocking(move || SystemStore::open(&path, &options));
     let store = opening.await.expect("opening a store does not panic")?;
     let report = store.recovery_report();
-    tracing::info!(store = %config.store.path.display(), ?report, "store opened");
+    for line in &report.rows {
+        let (stream, segment, row) = (line.stream, line.segment, line.row.label());
+        tracing::debug!(%stream, %segment, row, end_offset = line.end_offset, "recovery");
+    }
+    let end = store.watermarks(StreamKind::Txn).durable_entry_end;
+    let (path, segments, cut) = (config.store.path.display(), report.rows.len(), report.has_cut());
+    tracing::info!(store = %path, durable = %end.lsn, record = %end.seqno, segments, cut, "store opened");
     Ok(store)
 }
 

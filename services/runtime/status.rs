@@ -102,8 +102,8 @@ pub struct Status {
     pub backend: Option<String>,
     /// Why `auto` did not take io_uring.
     pub backend_fallback_reason: Option<String>,
-    /// Bytes above the durable position that the last opening of the store dropped.
-    pub recovery_cut_bytes: Option<u64>,
+    /// Whether the last opening of the store left out what a crash had not finished; `null` when no writer runs.
+    pub recovery_cut: Option<bool>,
     /// A switch to another source waits for its positions.
     pub source_swap_pending: bool,
     /// What a switch waits for.
@@ -259,7 +259,7 @@ impl Status {
             store_path: store_path.to_owned(),
             backend: None,
             backend_fallback_reason: None,
-            recovery_cut_bytes: None,
+            recovery_cut: None,
             source_swap_pending: false,
             crossing_blocked_on: None,
             capture: CaptureCounters::default(),
