@@ -16,6 +16,7 @@ pub mod model;
 pub mod names;
 pub mod options;
 mod read;
+mod reference;
 mod report;
 pub mod secret;
 mod section;

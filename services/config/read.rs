@@ -11,9 +11,9 @@ use super::model::{
     StoreBackend, StoreConfig, Table, Target, TargetKind, TargetTable, UnknownTables,
 };
 use super::names::{TableName, check_id, check_identifier, check_slot_name};
+use super::reference::database_url;
 use super::report::{Report, shown};
-use super::secret::{Secret, SecretUrl};
-use super::section::{Section, StringOrSection};
+use super::section::Section;
 use super::{units, validate};
 
 /// Reads the whole document.
@@ -94,70 +94,7 @@ fn logical(mut section: Section<'_>) -> Option<Logical> {
     Some(Logical { publication: publication?, slot: slot?, streaming: streaming? })
 }
 
-/// A connection string or a reference to one. In production only a reference.
-fn database_url(section: &mut Section<'_>, environment: Option<Environment>) -> Option<SecretUrl> {
-    const KEY: &str = "database_url";
-    const EXAMPLE: &str = "{ source = \"environment_variable\", name = \"DATABASE_URL\" } or \
-                           { source = \"file\", path = \"/etc/walspool/database.url\" }";
-    section.require(KEY, EXAMPLE);
-    match section.string_or_section(KEY)? {
-        StringOrSection::Section(reference) => secret_reference(reference),
-        StringOrSection::String(_) if environment == Some(Environment::Production) => {
-            let message = "a connection string inside the document is refused in production";
-            section.refuse_with_remedy("config_inline_secret", KEY, message, &format!("write a reference: {EXAMPLE}"));
-            None
-        }
-        StringOrSection::String(text) if text.trim().is_empty() => {
-            section.invalid(KEY, "the connection string is empty");
-            None
-        }
-        StringOrSection::String(text) => match replay::conn::Conninfo::parse(text) {
-            Ok(_) => Some(SecretUrl::Inline(Secret::new(text.to_owned()))),
-            Err(error) => {
-                section.invalid(KEY, error.to_string());
-                None
-            }
-        },
-    }
-}
-
-fn secret_reference(mut section: Section<'_>) -> Option<SecretUrl> {
-    #[derive(Clone, Copy)]
-    enum Kind {
-        EnvironmentVariable,
-        File,
-    }
-    let words = [("environment_variable", Kind::EnvironmentVariable), ("file", Kind::File)];
-    let kind = section.choice("source", &words, &[], None);
-    let reference = match kind {
-        Some(Kind::EnvironmentVariable) => {
-            let name = section.required_name("name", "name = \"DATABASE_URL\"", check_variable);
-            name.map(|name| SecretUrl::EnvironmentVariable { name })
-        }
-        Some(Kind::File) => {
-            let path = absolute_path(&mut section, "path", "path = \"/etc/walspool/database.url\"");
-            path.map(|path| SecretUrl::File { path })
-        }
-        // Which of the two was meant cannot be told; neither key is unknown then.
-        None => {
-            section.string("name");
-            section.string("path");
-            None
-        }
-    };
-    section.finish();
-    reference
-}
-
-fn check_variable(name: &str) -> Result<(), &'static str> {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
-    if name.is_empty() || !name.bytes().all(plain) || name.as_bytes()[0].is_ascii_digit() {
-        return Err("a variable name holds letters, digits and `_`, and does not begin with a digit");
-    }
-    Ok(())
-}
-
-fn absolute_path(section: &mut Section<'_>, key: &'static str, example: &str) -> Option<PathBuf> {
+pub(super) fn absolute_path(section: &mut Section<'_>, key: &'static str, example: &str) -> Option<PathBuf> {
     let text = section.required_string(key, example)?;
     let path = checked_path(text);
     if path.is_none() {
