@@ -53,6 +53,9 @@ impl SegmentView for StaticView {
     }
 }
 
+/// Looks at a stream before what is seen counts as damage.
+const LOOK_ATTEMPTS_MAX: u32 = 3;
+
 impl ReadOnlyStore<SystemDisk> {
     /// Looks at the store in `dir`.
     ///
@@ -189,8 +192,21 @@ impl<D: Disk> ReadOnlyStore<D> {
         Ok(bytes)
     }
 
+    /// A running writer moves on under the look: a segment is removed between its name and its opening, a group is half
+    /// written when it is read and durable when the next one is. Looking again tells that from damage.
     fn table(&self, stream: StreamKind) -> Result<SegmentTable> {
-        let marks = self.marks.stream(stream);
+        let mut attempts = 1;
+        loop {
+            match self.table_once(stream) {
+                Err(error) if error.is_corruption() && attempts < LOOK_ATTEMPTS_MAX => attempts += 1,
+                looked => return looked,
+            }
+        }
+    }
+
+    fn table_once(&self, stream: StreamKind) -> Result<SegmentTable> {
+        let fresh = MarkRegister::peek(&self.disk, &self.dir)?;
+        let marks = fresh.stream(stream);
         let mut table: Option<SegmentTable> = None;
         for segment in self.segment_ids(stream)? {
             // A running writer may have moved the start since the register was read: what is there counts.

@@ -9,6 +9,7 @@ use crate::worlds::{SimWorld, TXN, World, body_of, entry, entry_lsns, position, 
 
 crate::on_every_backend!(
     a_cursor_follows_over_rotations,
+    a_cursor_follows_without_memory,
     a_chain_cut_off_is_stepped_over,
     an_entry_larger_than_a_segment_comes_in_batches,
     confirmed_positions_survive,
@@ -19,7 +20,16 @@ crate::on_every_backend!(
 );
 
 fn a_cursor_follows_over_rotations(world: impl World) {
-    let store = world.create();
+    follows_over_rotations(&world.create());
+}
+
+/// Every group is read back from its file.
+fn a_cursor_follows_without_memory(world: impl World) {
+    let options = StoreOptions { tail_memory_bytes_max: 0, ..StoreOptions::tiny() };
+    follows_over_rotations(&world.create_with(&options).expect("created"));
+}
+
+fn follows_over_rotations(store: &spool::Store<impl spool::Disk>) {
     let mut follower = store.register("follower", TXN, CursorStart::Earliest).expect("registered");
     let mut followed = Vec::new();
     for number in 1..=120u64 {

@@ -6,6 +6,8 @@
 //! | `append.rs` | what is acknowledged comes back, in order, after every kind of end |
 //! | `tear.rs` | C01: a tear at every byte of the last group; the next appends survive the next crash |
 //! | `life.rs` | a life of a store on the simulated disk, and the account of what was promised |
+//! | `rows.rs` | rows of recovery's table that need writes arriving in part or out of order |
+//! | `threads.rs` | the threads, the asynchronous calls, syncs per group |
 //! | `crash.rs` | a crash at every operation of a store's life |
 //! | `poison.rs` | every write and every sync failing once: nobody hangs, nothing false is acknowledged |
 //! | `cursors.rs` | complete entries only, rotation, cut chains, large entries, confirm, seek, named refusals |
@@ -19,5 +21,7 @@ mod life;
 mod poison;
 mod refusals;
 mod retention;
+mod rows;
 mod tear;
+mod threads;
 mod worlds;

@@ -1,13 +1,11 @@
 //! A failed write or sync ends acknowledgements: every waiter gets the error, nothing is retried, opening again is the
 //! way on and keeps nothing above what was known to be durable.
 
-use std::time::Duration;
-
 use spool::disk::{Fault, Loss, OperationKind};
 use spool::{Error, StoreOptions};
 
 use crate::life::Account;
-use crate::worlds::{SimWorld, TXN, World, body_of, entry};
+use crate::worlds::{SimWorld, TXN, World, entry};
 
 /// Fails the `nth` operation of a kind once. False when the life does not reach it.
 fn fails_at(kind: OperationKind, nth: u64, number: i32) -> bool {
@@ -96,27 +94,4 @@ fn after_a_failed_sync_nothing_is_acknowledged_or_kept_that_was_not_known() {
     drop(store);
     world.crash();
     assert_eq!(crate::worlds::entry_lsns(&world.open(), "all"), [16, 40]);
-}
-
-#[test]
-fn a_failure_wakes_blocked_threads() {
-    // Real threads on real files: the disk is taken away by closing the store under the waiters.
-    let world = crate::worlds::SystemWorld::<true>::new();
-    let options = StoreOptions { append_buffer_bytes_max: 4096, ..StoreOptions::tiny() };
-    let store = world.create_with(&options).expect("created");
-    std::thread::scope(|scope| {
-        for producer in 0..4 {
-            let store = store.clone();
-            scope.spawn(move || {
-                for number in 0.. {
-                    match store.append(TXN, entry(16, &body_of(producer, 1000))) {
-                        Ok(_) => assert!(number < 1_000_000, "closing ends this"),
-                        Err(error) => return assert!(matches!(error, Error::Closed), "{error}"),
-                    }
-                }
-            });
-        }
-        std::thread::sleep(Duration::from_millis(100));
-        store.close().expect("drained");
-    });
 }
