@@ -45,7 +45,13 @@ pub(super) fn findings_text(findings: &[Finding]) -> String {
             text.push_str(&format!("              {line}\n"));
         }
     }
-    text
+    without_control(&text)
+}
+
+/// Names come from servers and may hold anything; a terminal must not take them for commands.
+fn without_control(text: &str) -> String {
+    let shown = |c: char| if c.is_control() && c != '\n' { c.escape_unicode().to_string() } else { c.to_string() };
+    text.chars().map(shown).collect()
 }
 
 /// Masks what stands between `://` and `@`: clap quotes arguments that it does not know, and somebody may have typed
@@ -78,6 +84,14 @@ mod tests {
         let masked = masked_urls(text);
         assert_eq!(masked, "error: unexpected argument 'postgres://***' found, see https://example.org/help");
         assert!(!masked_urls("a://h?password=hunter2").contains("hunter2"));
+    }
+
+    #[test]
+    fn names_from_servers_cannot_command_the_terminal() {
+        let finding = Finding::error("table_missing", "source public.\u{1b}[2Jx", "a\u{7}b").with_remedy("one\ntwo\r");
+        let text = findings_text(&[finding]);
+        assert!(text.chars().all(|c| c == '\n' || !c.is_control()), "{text:?}");
+        assert!(text.contains("public.\\u{1b}[2Jx"), "{text}");
     }
 
     #[test]
