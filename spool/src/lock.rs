@@ -1,12 +1,18 @@
 //! One writer per store: a lock of the kernel on the file `lock`, gone with the process whatever ends it.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use crate::disk::{Access, AlignedBuffer, Disk, DiskFile, read_exact_at, write_all_at};
 use crate::error::{Error, IoContext, Result};
 use crate::layout::LOCK_FILE;
 
 const LOCK_BYTES: u32 = 4096;
+
+/// A look from outside ([`StoreLock::is_held`]) holds the lock for a moment; the writer that starts in that moment asks
+/// again.
+const ATTEMPTS_MAX: u32 = 4;
+const PAUSE: Duration = Duration::from_millis(5);
 
 /// The held lock; dropping it lets the next writer in.
 #[derive(Debug)]
@@ -40,8 +46,13 @@ impl<D: Disk> StoreLock<D> {
     }
 
     fn hold(file: D::File, dir: &Path, path: &Path) -> Result<Self> {
-        if !file.try_lock_exclusive().doing("lock", path)? {
-            return Err(Error::Locked { path: dir.to_owned(), pid: holder(&file) });
+        let mut attempts = 1;
+        while !file.try_lock_exclusive().doing("lock", path)? {
+            if attempts == ATTEMPTS_MAX {
+                return Err(Error::Locked { path: dir.to_owned(), pid: holder(&file) });
+            }
+            attempts += 1;
+            std::thread::sleep(PAUSE);
         }
         // The number helps an operator; nothing depends on it, so it is not synced.
         let mut block = AlignedBuffer::zeroed(LOCK_BYTES as usize);

@@ -53,6 +53,8 @@ struct Collector<D: Disk> {
     limits: BatchLimits,
     end: Seqno,
     from: Seqno,
+    /// The record that the next group holds or begins with.
+    expected: Seqno,
     windows: Vec<Arc<Window<D>>>,
     records: Vec<RecordSpan>,
     /// The group of each record, for going on at it.
@@ -81,6 +83,7 @@ impl<D: Disk> Collector<D> {
             limits,
             end,
             from: progress.next,
+            expected: progress.next,
             windows: Vec::new(),
             records: Vec::new(),
             places: Vec::new(),
@@ -191,6 +194,11 @@ fn gather<D: Disk, V: SegmentView>(
     loop {
         let here = *place;
         let visited = reader.visit(here, |group, window| {
+            let (first, last) = (group.header().first_seqno, group.header().last_seqno);
+            if !(first..=last).contains(&collector.expected) {
+                return Err(first);
+            }
+            collector.expected = last.next();
             let known = collector.windows.last().is_some_and(|last| Arc::ptr_eq(last, window));
             if !known {
                 collector.windows.push(Arc::clone(window));
@@ -199,19 +207,21 @@ fn gather<D: Disk, V: SegmentView>(
             let from = collector.from;
             for record in group.records().filter(|record| record.meta.seqno >= from) {
                 if record.meta.seqno > collector.end {
-                    return (Step::Full, here);
+                    return Ok((Step::Full, here));
                 }
-                let is_group_end = record.meta.seqno == group.header().last_seqno;
+                let is_group_end = record.meta.seqno == last;
                 let step = collector.take(RecordSpan::of(&record, index), here);
                 if step != Step::More {
                     let next = if is_group_end { Place { offset: group.end_offset(), ..here } } else { here };
-                    return (step, next);
+                    return Ok((step, next));
                 }
             }
-            (Step::More, Place { offset: group.end_offset(), ..here })
+            Ok((Step::More, Place { offset: group.end_offset(), ..here }))
         })?;
         match visited {
-            Visit::Group((step, next)) => {
+            // Groups carry their place in their checksum, so this is a broken writer or a wrong table, not a bit.
+            Visit::Group(Err(found)) => return Err(reader.out_of_order(here, collector.expected, found)),
+            Visit::Group(Ok((step, next))) => {
                 *place = next;
                 if step != Step::More {
                     return Ok(step);

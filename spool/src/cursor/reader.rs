@@ -147,6 +147,11 @@ impl<D: Disk, V: SegmentView> StreamReader<D, V> {
         self.expected(segment).damage("segment", 0, format!("segments from {start} on"), "removed")
     }
 
+    /// A group that does not hold the record that comes next.
+    pub(crate) fn out_of_order(&self, place: Place, expected: Seqno, found: Seqno) -> Error {
+        self.expected(place.segment).damage("first record of a group", place.offset, expected, found)
+    }
+
     fn memory_window(&self, place: Place, entry: &SegmentEntry, group: &TailGroup) -> Window<D> {
         let end = place.offset + group.group_bytes as u64;
         self.window_of(place, entry, end, Bytes::Memory(Arc::clone(&group.buffer)))

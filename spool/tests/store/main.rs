@@ -7,6 +7,7 @@
 //! | `tear.rs` | C01: a tear at every byte of the last group; the next appends survive the next crash |
 //! | `life.rs` | a life of a store on the simulated disk, and the account of what was promised |
 //! | `rows.rs` | rows of recovery's table that need writes arriving in part or out of order |
+//! | `kill.rs` | a writer killed with SIGKILL on real files |
 //! | `threads.rs` | the threads, the asynchronous calls, syncs per group |
 //! | `crash.rs` | a crash at every operation of a store's life |
 //! | `poison.rs` | every write and every sync failing once: nobody hangs, nothing false is acknowledged |
@@ -17,6 +18,7 @@
 mod append;
 mod crash;
 mod cursors;
+mod kill;
 mod life;
 mod poison;
 mod refusals;

@@ -21,6 +21,8 @@ pub trait World {
     /// A place whose store gets another identity.
     fn another() -> Self;
     fn dir(&self) -> PathBuf;
+    /// The disk it lies on, for a reader of one's own.
+    fn disk(&self) -> Self::Disk;
     fn create_with(&self, options: &StoreOptions) -> Result<Store<Self::Disk>>;
     fn open_with(&self, options: &StoreOptions) -> Result<Store<Self::Disk>>;
     /// The worst end that the backend can give: what is not synced is lost where that can be simulated; on real files
@@ -65,6 +67,10 @@ impl<const RING: bool> World for SystemWorld<RING> {
 
     fn dir(&self) -> PathBuf {
         self.dir.path().join("store")
+    }
+
+    fn disk(&self) -> SystemDisk {
+        SystemDisk::new(Backend::Pwrite).expect("needs nothing")
     }
 
     fn create_with(&self, options: &StoreOptions) -> Result<Store<SystemDisk>> {
@@ -141,6 +147,10 @@ impl World for SimWorld {
 
     fn dir(&self) -> PathBuf {
         PathBuf::from("/store")
+    }
+
+    fn disk(&self) -> SimDisk {
+        self.disk.borrow().clone()
     }
 
     fn create_with(&self, options: &StoreOptions) -> Result<Store<SimDisk>> {
