@@ -1,12 +1,15 @@
-//! `verify`: every checksum and every rule of order, over all segments.
+//! `verify`: every checksum and every rule of order, over the mark register, the cursors' registers and all segments.
 //!
 //! On a live store the newest segment grows meanwhile. What is above the mark may be half written and is no finding;
-//! what is below it is durable and must hold.
+//! what is below it is durable and must hold. The register is read before the segments, so its marks are never ahead of
+//! them, and its starts once more after they were listed, so a segment that retention took meanwhile is not missed.
 
+use std::path::Path;
 use std::time::Instant;
 
 use segments::{Mark, SEGMENT_HEADER_BYTES, ScanEnd, SegmentId, Seqno, StreamKind};
 use serde::Serialize;
+use spool::{CursorState, Marks, ReadOnlyStore, StreamMarks};
 
 use crate::files::{InspectError, SegmentFile, StreamFiles, streams};
 use crate::segment::{Loaded, Segment, load, offset_of};
@@ -39,7 +42,9 @@ struct StreamReport {
 /// Something that is not as it must be.
 #[derive(Serialize)]
 struct Finding {
+    /// A stream's name, or `registers`.
     stream: &'static str,
+    /// 0 where it is about no segment.
     segment: u64,
     file: String,
     offset: Option<u64>,
@@ -61,11 +66,15 @@ struct Walk {
 
 pub(crate) fn run(common: &Common) -> Result<u8, InspectError> {
     let began = Instant::now();
-    let walks = streams(&common.store, common.stream)?.iter().map(verify_stream).collect::<Result<Vec<_>, _>>()?;
+    let before = Registers::read(&common.store);
+    let listed = streams(&common.store, common.stream)?;
+    let after = Registers::read(&common.store);
+    let verify = |files: &StreamFiles| verify_stream(files, before.marks(files.stream), after.marks(files.stream));
+    let walks = listed.iter().map(verify).collect::<Result<Vec<_>, _>>()?;
     let mut report = Report {
         schema_version: output::SCHEMA_VERSION,
         streams: Vec::new(),
-        damage: Vec::new(),
+        damage: after.damage,
         findings: Vec::new(),
         seconds: 0.0,
         verified_bytes: 0,
@@ -88,9 +97,19 @@ pub(crate) fn run(common: &Common) -> Result<u8, InspectError> {
     })
 }
 
-fn verify_stream(files: &StreamFiles) -> Result<Walk, InspectError> {
+fn verify_stream(
+    files: &StreamFiles,
+    before: Option<&StreamMarks>,
+    after: Option<&StreamMarks>,
+) -> Result<Walk, InspectError> {
     let mut walk = Walk::new(files.stream);
-    let marks = marks(files)?;
+    let marks = higher(marks(files)?, before.map_or(Mark::default(), |marks| marks.mark));
+    if let (Some(first), Some(start)) = (files.segments.first(), after.map(|marks| marks.start.segment)) {
+        if first.segment > start {
+            let last = first.segment.get() - 1;
+            walk.damaged(first, None, None, format!("segments {start} to {last} are missing before this one"));
+        }
+    }
     for (number, file) in files.segments.iter().enumerate() {
         match load(file)? {
             // Only the oldest go while we look; in the middle the gap is found by the number that follows.
@@ -104,7 +123,53 @@ fn verify_stream(files: &StreamFiles) -> Result<Walk, InspectError> {
             Loaded::Segment(segment) => walk.segment(&segment, marks),
         }
     }
+    if let Some(last) = files.segments.last().filter(|last| last.segment < marks.segment) {
+        let (from, to) = (last.segment.next(), marks.segment);
+        walk.damaged(last, None, None, format!("segments {from} to {to} are missing behind this one"));
+    }
     Ok(walk)
+}
+
+/// What lies beside the streams: the mark register and the cursors.
+struct Registers {
+    marks: Option<Marks>,
+    damage: Vec<Finding>,
+}
+
+impl Registers {
+    /// Reads them; a register that cannot be read is damage, and everything else is verified without it.
+    fn read(store: &Path) -> Self {
+        let damaged = |name: &str, what: String| Finding {
+            stream: "registers",
+            segment: 0,
+            file: store.join(name).display().to_string(),
+            offset: None,
+            records: None,
+            what,
+        };
+        let opened = match ReadOnlyStore::open(store) {
+            Ok(opened) => opened,
+            Err(error) => return Self { marks: None, damage: vec![damaged("marks", error.to_string())] },
+        };
+        let damage = match opened.cursors() {
+            Ok(cursors) => {
+                let broken = cursors.iter().filter(|cursor| cursor.state == CursorState::Damaged);
+                broken
+                    .map(|cursor| damaged("cursors", format!("cursor {} has no valid position", cursor.name)))
+                    .collect()
+            }
+            Err(error) => vec![damaged("cursors", error.to_string())],
+        };
+        Self { marks: Some(opened.marks().clone()), damage }
+    }
+
+    fn marks(&self, stream: StreamKind) -> Option<&StreamMarks> {
+        self.marks.as_ref().map(|marks| marks.stream(stream))
+    }
+}
+
+fn higher(one: Mark, other: Mark) -> Mark {
+    if other.place() > one.place() { other } else { one }
 }
 
 /// The highest mark that any group of the stream carries: everything below it was durable once.
@@ -114,7 +179,7 @@ fn marks(files: &StreamFiles) -> Result<Mark, InspectError> {
     for file in files.segments.iter().rev() {
         if let Loaded::Segment(segment) = load(file)? {
             let found = segment.scan(None, 0, |_| {}).mark;
-            highest = if found.place() > highest.place() { found } else { highest };
+            highest = higher(highest, found);
             if !found.is_none() {
                 break;
             }
@@ -270,10 +335,11 @@ fn print(report: &Report) -> Result<(), InspectError> {
     {
         let place = finding.offset.map_or_else(String::new, |offset| format!(" at offset {offset}"));
         let records = finding.records.as_ref().map_or_else(String::new, |records| format!(", {records}"));
-        let line = format!(
-            "{kind}: {} segment {} ({}){place}{records}: {}",
-            finding.stream, finding.segment, finding.file, finding.what
-        );
+        let segment = match finding.segment {
+            0 => String::new(),
+            segment => format!("{} segment {segment} ", finding.stream),
+        };
+        let line = format!("{kind}: {segment}({}){place}{records}: {}", finding.file, finding.what);
         output::table(&[vec![line]])?;
     }
     let mib = report.verified_bytes as f64 / f64::from(1 << 20);
