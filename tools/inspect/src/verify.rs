@@ -104,11 +104,10 @@ fn verify_stream(
 ) -> Result<Walk, InspectError> {
     let mut walk = Walk::new(files.stream);
     let marks = higher(marks(files)?, before.map_or(Mark::default(), |marks| marks.mark));
-    if let (Some(first), Some(start)) = (files.segments.first(), after.map(|marks| marks.start.segment)) {
-        if first.segment > start {
-            let last = first.segment.get() - 1;
-            walk.damaged(first, None, None, format!("segments {start} to {last} are missing before this one"));
-        }
+    let start = after.map_or(SegmentId::FIRST, |marks| marks.start.segment);
+    if let Some(first) = files.segments.first().filter(|first| after.is_some() && first.segment > start) {
+        let last = first.segment.get() - 1;
+        walk.damaged(first, None, None, format!("segments {start} to {last} are missing before this one"));
     }
     for (number, file) in files.segments.iter().enumerate() {
         match load(file)? {
