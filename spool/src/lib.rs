@@ -3,6 +3,37 @@
 //! Reading order: `disk` (what is asked of files), `stream` (what producers and readers share), `writer` (group
 //! commit), `pool` and `maintenance` (what happens off the hot path), `mark` and `recovery` (what a crash leaves and
 //! what becomes of it), `store` (the API), `cursor` and `retention`. The folder's README tells the life of a record.
+//!
+//! ```
+//! use segments::{Lsn, RecordKind, StreamKind, TimelineId};
+//! use spool::{BatchLimits, CursorStart, RecordInput, StoreOptions, SystemStore};
+//!
+//! # let folder = tempfile::tempdir()?;
+//! # let dir = folder.path().join("store");
+//! let store = SystemStore::create(&dir, &StoreOptions::tiny())?;
+//! let record = RecordInput {
+//!     first: true,
+//!     last: true,
+//!     kind: RecordKind(1),
+//!     schema: 1,
+//!     timeline: TimelineId::new(1),
+//!     lsn: Lsn::new(0x2000),
+//!     body: b"a whole entry",
+//! };
+//! let seqno = store.append(StreamKind::Txn, record)?;
+//! store.wait_durable(StreamKind::Txn, seqno)?;
+//! assert_eq!(store.watermarks(StreamKind::Txn).durable_entry_end.lsn, Lsn::new(0x2000));
+//!
+//! let mut cursor = store.register("reader", StreamKind::Txn, CursorStart::Earliest)?;
+//! let batch = cursor.next_batch(BatchLimits::default())?.expect("an entry is there");
+//! assert_eq!(batch.records().next().map(|record| record.body.to_vec()), Some(b"a whole entry".to_vec()));
+//! let end = batch.entry_end().expect("the entry is complete");
+//! batch.finish()?;
+//! cursor.confirm(end)?;
+//! drop(cursor);
+//! store.close()?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod cursor;
 pub mod disk;

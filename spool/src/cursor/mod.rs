@@ -4,6 +4,7 @@
 //! [`Batch::finish`] says that nothing went wrong under them and moves the cursor on; `confirm` says that the consumer
 //! needs nothing up to a position any more.
 
+mod attach;
 mod batch;
 mod collect;
 mod hub;
@@ -19,13 +20,12 @@ use std::time::Duration;
 use segments::{Lsn, Position, Seqno, StreamKind, UnixMicros};
 
 use crate::disk::Disk;
-use crate::error::{Error, IoContext, Result};
-use crate::layout::{CURSOR_SUFFIX, UNFINISHED_SUFFIX, cursor_path, is_cursor_name};
+use crate::error::{Error, Result};
 use crate::shared::{Drive, Shared};
-use crate::store::Store;
 use crate::stream::Stream;
 use crate::writer;
 
+pub(crate) use attach::{holds_from, info, names};
 pub use batch::Batch;
 use collect::Progress;
 pub(crate) use hub::CursorHub;
@@ -33,8 +33,7 @@ use hub::Held;
 pub(crate) use latest::{entry_first, latest_entry};
 pub(crate) use reader::{SegmentView, StreamReader};
 pub use register::CursorState;
-use register::Register;
-pub(crate) use register::{Owner, peek};
+pub(crate) use register::peek;
 pub(crate) use window::Place;
 
 /// Where a new cursor begins.
@@ -104,193 +103,8 @@ pub struct Cursor<D: Disk> {
     delivered: Seqno,
 }
 
-impl<D: Disk> Shared<D> {
-    pub(crate) fn reader(&self, stream: &Arc<Stream<D::File>>) -> StreamReader<D, Stream<D::File>> {
-        let (disk, dir, view) = (self.disk.clone(), self.dir.clone(), Arc::clone(stream));
-        StreamReader::new(disk, dir, self.store, stream.kind, stream.epoch, stream.geometry, view)
-    }
-}
-
-impl<D: Disk> Store<D> {
-    /// Makes a cursor and attaches to it. Its hold is in place before its start is resolved, so what it starts with
-    /// cannot be removed in between.
-    ///
-    /// # Errors
-    /// `AlreadyRegistered`, `Invalid` for a name that is none, `Io`.
-    pub fn register(&self, name: &str, stream: StreamKind, from: CursorStart) -> Result<Cursor<D>> {
-        let shared = self.shared();
-        let stream = shared.named_stream(stream)?;
-        if !is_cursor_name(name) {
-            return Err(Error::Invalid(format!(
-                "{name:?} is no name for a cursor: use up to 100 letters, digits, `-`, `_` and `.`"
-            )));
-        }
-        let owner = Owner { store: shared.store, stream: stream.kind, epoch: stream.epoch };
-        let register = shared.cursors.exclusively(|| create_register(shared, name, owner, stream))?;
-        let start = register_start(stream);
-        let held = shared.cursors.hold(name, register, start);
-        let mut cursor = Cursor::attach(shared, stream, name, held, start)?;
-        let resolved = match from {
-            CursorStart::Earliest => start,
-            CursorStart::Latest => stream.watermarks().durable_entry_end,
-            CursorStart::After(lsn) => cursor.reader.entry_end_before(|end, _| end.lsn > lsn)?,
-        };
-        if resolved.seqno > start.seqno {
-            cursor.move_to(resolved)?;
-        }
-        Ok(cursor)
-    }
-
-    /// Attaches to a cursor that was registered before, at its confirmed position.
-    ///
-    /// # Errors
-    /// `Unregistered`, `CursorHeld`, `CursorDamaged`, `CursorExpired`, `CursorEpoch`, `CursorBeyondEnd`,
-    /// `CursorBelowStart`, `Foreign`; never a jump to another position.
-    pub fn cursor(&self, name: &str) -> Result<Cursor<D>> {
-        let shared = self.shared();
-        let path = cursor_path(&shared.dir, name);
-        if !is_cursor_name(name) || !self.cursor_names()?.iter().any(|found| found == name) {
-            return Err(Error::Unregistered { name: name.to_owned() });
-        }
-        let Some((register, content)) = Register::open(&shared.disk, &path)? else {
-            return Err(Error::CursorHeld { name: name.to_owned() });
-        };
-        if content.state == CursorState::Expired {
-            return Err(Error::CursorExpired { name: name.to_owned() });
-        }
-        let owner = register.owner();
-        if owner.store != shared.store {
-            let (expected, found) = (shared.store.to_string(), owner.store.to_string());
-            return Err(Error::Foreign { path, what: "store".to_owned(), expected, found });
-        }
-        let stream = shared.named_stream(owner.stream)?;
-        let position = content.newest().expect("an open register has a valid slot").position;
-        check_position(name, stream, owner.epoch, position)?;
-        let held = shared.cursors.hold(name, register, position);
-        Cursor::attach(shared, stream, name, held, position)
-    }
-
-    /// Removes a cursor, and with it what it holds.
-    ///
-    /// # Errors
-    /// `Unregistered`, `CursorHeld`, `Io`.
-    pub fn unregister(&self, name: &str) -> Result<()> {
-        let shared = self.shared();
-        if !self.cursor_names()?.iter().any(|found| found == name) {
-            return Err(Error::Unregistered { name: name.to_owned() });
-        }
-        let path = cursor_path(&shared.dir, name);
-        shared.cursors.exclusively(|| {
-            let held = match Register::open(&shared.disk, &path) {
-                Ok(Some(held)) => Some(held),
-                Ok(None) => return Err(Error::CursorHeld { name: name.to_owned() }),
-                Err(Error::CursorDamaged { .. }) => None,
-                Err(error) => return Err(error),
-            };
-            shared.disk.unlink(&path).doing("remove", &path)?;
-            shared.disk.sync_dir(shared.cursors.dir()).doing("sync", shared.cursors.dir())?;
-            drop(held);
-            Ok(())
-        })
-    }
-
-    /// Every registered cursor, by name.
-    ///
-    /// # Errors
-    /// `Io`, `UnsupportedVersion`. A damaged register is listed as such.
-    pub fn cursors(&self) -> Result<Vec<CursorInfo>> {
-        let shared = self.shared();
-        let mut found = Vec::new();
-        for name in self.cursor_names()? {
-            let content = peek(&shared.disk, &cursor_path(&shared.dir, &name))?;
-            found.push(info(name, &content, |stream, oldest| {
-                let stream = shared.streams.iter().find(|known| known.kind == stream)?;
-                holds_from(&stream.table(), oldest)
-            }));
-        }
-        Ok(found)
-    }
-
-    fn cursor_names(&self) -> Result<Vec<String>> {
-        names(&self.shared().disk, self.shared().cursors.dir())
-    }
-}
-
-pub(crate) fn names<D: Disk>(disk: &D, cursors_dir: &std::path::Path) -> Result<Vec<String>> {
-    let listed = disk.list(cursors_dir).doing("list", cursors_dir)?;
-    Ok(listed.iter().filter_map(|name| name.strip_suffix(CURSOR_SUFFIX)).map(str::to_owned).collect())
-}
-
-pub(crate) fn info(
-    name: String,
-    content: &register::Content,
-    holds_from: impl FnOnce(StreamKind, Seqno) -> Option<segments::SegmentId>,
-) -> CursorInfo {
-    let (newest, oldest) = (content.newest(), content.oldest());
-    CursorInfo {
-        name,
-        stream: newest.map(|slot| slot.owner.stream),
-        confirmed: newest.map(|slot| slot.position).unwrap_or_default(),
-        holds_from: oldest.and_then(|slot| holds_from(slot.owner.stream, slot.position.seqno)),
-        state: content.state,
-    }
-}
-
-/// First segment with a record after `seqno`.
-pub(crate) fn holds_from(table: &crate::stream::SegmentTable, seqno: Seqno) -> Option<segments::SegmentId> {
-    let mut content = table.entries().filter(|entry| entry.info.last_seqno != Seqno::NONE);
-    content.find(|entry| entry.info.last_seqno > seqno).map(|entry| entry.info.id)
-}
-
-/// Before the first record that is kept.
-fn register_start<F>(stream: &Stream<F>) -> Position {
-    Position { seqno: Seqno::new(stream.table().start().seqno.get() - 1), ..Position::default() }
-}
-
-fn create_register<D: Disk>(
-    shared: &Shared<D>,
-    name: &str,
-    owner: Owner,
-    stream: &Stream<D::File>,
-) -> Result<Register<D>> {
-    let (disk, dir) = (&shared.disk, shared.cursors.dir());
-    let path = cursor_path(&shared.dir, name);
-    let listed = disk.list(dir).doing("list", dir)?;
-    let unfinished = dir.join(format!("{name}{CURSOR_SUFFIX}{UNFINISHED_SUFFIX}"));
-    if listed.iter().any(|found| dir.join(found) == path) {
-        return Err(Error::AlreadyRegistered { name: name.to_owned() });
-    }
-    if listed.iter().any(|found| dir.join(found) == unfinished) {
-        disk.unlink(&unfinished).doing("remove", &unfinished)?;
-    }
-    // A register appears under its name only when it is whole and durable.
-    let register = Register::create(disk, &unfinished, owner, register_start(stream))?;
-    if !register.lock()? {
-        return Err(Error::CursorHeld { name: name.to_owned() });
-    }
-    disk.rename(&unfinished, &path).doing("rename", &unfinished)?;
-    disk.sync_dir(dir).doing("sync", dir)?;
-    Ok(register.renamed(&path))
-}
-
-fn check_position<F>(name: &str, stream: &Stream<F>, epoch: segments::StreamEpoch, position: Position) -> Result<()> {
-    let (name, kind) = (name.to_owned(), stream.kind);
-    if epoch != stream.epoch {
-        let (expected, found) = (stream.epoch.to_string(), epoch.to_string());
-        return Err(Error::CursorEpoch { name, stream: kind, expected, found });
-    }
-    let end = stream.watermarks().durable_entry_end;
-    if position.seqno > end.seqno {
-        return Err(Error::CursorBeyondEnd { name, stream: kind, position, end });
-    }
-    let start = stream.table().start().seqno;
-    if position.seqno.next() < start {
-        return Err(Error::CursorBelowStart { name, stream: kind, position, start });
-    }
-    Ok(())
-}
-
 impl<D: Disk> Cursor<D> {
+    /// Begins to read after `at`. The register is let go again if that fails.
     fn attach(
         shared: &Arc<Shared<D>>,
         stream: &Arc<Stream<D::File>>,

@@ -180,3 +180,46 @@ fn an_interrupted_creation_is_taken_up() {
     }
     drop(world.create());
 }
+
+/// Makes `io_uring_setup` answer EPERM on this thread and those it starts, as a container's filter does.
+fn refuse_io_uring_here() {
+    const IO_URING_SETUP: u32 = 425;
+    let statement = |code: u32, k: u32| libc::sock_filter { code: code as u16, jt: 0, jf: 0, k };
+    let is_setup =
+        libc::sock_filter { jt: 0, jf: 1, ..statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, IO_URING_SETUP) };
+    let mut filter = [
+        // The number of the call is the first word of what a filter sees.
+        statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0),
+        is_setup,
+        statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32),
+        statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW),
+    ];
+    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
+    // SAFETY: a plain call with integer arguments.
+    let privileges = unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) };
+    // SAFETY: the program and its instructions outlive the call, which copies them.
+    let installed = unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program) };
+    assert_eq!((privileges, installed), (0, 0), "{}", std::io::Error::last_os_error());
+}
+
+#[test]
+fn io_uring_refused_by_the_kernel_is_named_with_its_remedy() {
+    let world = SystemWorld::<false>::new();
+    let dir = world.dir();
+    let refused = std::thread::spawn(move || {
+        refuse_io_uring_here();
+        let asked_for = StoreOptions { backend: Backend::IoUring, ..StoreOptions::tiny() };
+        let error = SystemStore::create(&dir, &asked_for).map(drop).expect_err("refused");
+        assert!(matches!(error, Error::Backend { .. }) && error.to_string().contains("seccomp"), "{error}");
+        let store =
+            SystemStore::create(&dir, &StoreOptions { backend: Backend::Auto, ..asked_for }).expect("falls back");
+        store.append_durable(TXN, entry(8, b"written all the same")).expect("durable");
+        let backend = store.backend();
+        store.close().expect("closed");
+        backend
+    });
+    let backend = refused.join().expect("no panic");
+    assert_eq!(backend.name, "pwrite");
+    assert!(backend.fallback_reason.is_some_and(|reason| reason.contains("kernel.io_uring_disabled")));
+    assert_eq!(world.open().watermarks(TXN).durable_entry_end, position(1, 8));
+}
