@@ -8,6 +8,7 @@
 //! | `life.rs` | a life of a store on the simulated disk, and the account of what was promised |
 //! | `rows.rs` | rows of recovery's table that need writes arriving in part or out of order |
 //! | `kill.rs` | a writer killed with SIGKILL on real files |
+//! | `random.rs` | random histories against a model of entries |
 //! | `threads.rs` | the threads, the asynchronous calls, syncs per group |
 //! | `crash.rs` | a crash at every operation of a store's life |
 //! | `poison.rs` | every write and every sync failing once: nobody hangs, nothing false is acknowledged |
@@ -21,6 +22,7 @@ mod cursors;
 mod kill;
 mod life;
 mod poison;
+mod random;
 mod refusals;
 mod retention;
 mod rows;

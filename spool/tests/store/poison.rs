@@ -7,19 +7,19 @@ use spool::{Error, StoreOptions};
 use crate::life::Account;
 use crate::worlds::{SimWorld, TXN, World, entry};
 
-/// Fails the `nth` operation of a kind once. False when the life does not reach it.
-fn fails_at(kind: OperationKind, nth: u64, number: i32) -> bool {
+/// Fails the `nth` operation of a kind, and as many that follow. False when the life does not reach it.
+fn fails_at(kind: OperationKind, nth: u64, times: u64, number: i32) -> bool {
     let world = SimWorld::new();
     let disk = world.disk.borrow().clone();
     let before = disk.count(kind);
-    disk.fail(kind, nth, Fault::Error(number));
+    (nth..nth + times).for_each(|nth| disk.fail(kind, nth, Fault::Error(number)));
     let mut account = Account::default();
     let lived = account.live(&world);
     if disk.count(kind) < before + nth {
         lived.expect("nothing disturbed it");
         return false;
     }
-    let what = format!("{kind:?} {nth} failing with {number}");
+    let what = format!("{kind:?} {nth} failing {times} times with {number}");
     disk.clear_faults();
     if account.is_created {
         let mut again = account.clone();
@@ -38,16 +38,20 @@ fn fails_at(kind: OperationKind, nth: u64, number: i32) -> bool {
 }
 
 #[test]
-fn every_operation_failing_once_loses_nothing_and_hangs_nobody() {
+fn every_operation_failing_once_or_for_ever_loses_nothing_and_hangs_nobody() {
     use OperationKind::{Create, Rename, Shape, Sync, SyncDir, Unlink, Write};
     for kind in [Write, Sync, SyncDir, Create, Rename, Unlink, Shape] {
-        let reached = (1..).take_while(|nth| fails_at(kind, *nth, libc::EIO)).count();
+        let reached = (1..).take_while(|nth| fails_at(kind, *nth, 1, libc::EIO)).count();
         assert!(reached > 0, "{kind:?} was never reached");
     }
     for nth in (1..).step_by(5) {
-        if !fails_at(Write, nth, libc::ENOSPC) {
+        if !fails_at(Write, nth, 1, libc::ENOSPC) {
             break;
         }
+    }
+    for kind in [Write, Sync, SyncDir, Create, Rename, Unlink, Shape] {
+        let reached = (1..).step_by(3).take_while(|nth| fails_at(kind, *nth, 1000, libc::EIO)).count();
+        assert!(reached > 0, "{kind:?} was never reached");
     }
 }
 
