@@ -88,10 +88,11 @@ pub(super) fn punch(file: &File, offset: u64, length: u64) -> io::Result<bool> {
     }
 }
 
-/// Drops the cached pages of a synced file and asks the kernel whether any is left.
+/// Drops the cached pages of a synced file and asks the kernel whether any is left. A file system in memory has no
+/// other medium than these pages, so there they may stay.
 pub(super) fn drop_cached(file: &File) -> io::Result<bool> {
     let length = usize::try_from(file.metadata()?.len()).map_err(io::Error::other)?;
-    if length == 0 {
+    if length == 0 || is_in_memory(file)? {
         return Ok(true);
     }
     // SAFETY: a plain call on an open descriptor; it returns the error number itself.
@@ -100,6 +101,15 @@ pub(super) fn drop_cached(file: &File) -> io::Result<bool> {
         return Err(io::Error::from_raw_os_error(failed));
     }
     resident_pages(file, length).map(|pages| pages == 0)
+}
+
+fn is_in_memory(file: &File) -> io::Result<bool> {
+    let mut found = MaybeUninit::<libc::statfs>::zeroed();
+    // SAFETY: `found` is writable memory of the right type that outlives the call.
+    uninterrupted(|| unsafe { libc::fstatfs(file.as_raw_fd(), found.as_mut_ptr()) })?;
+    // SAFETY: zeroed integers, then filled in by a call that succeeded.
+    let found = unsafe { found.assume_init() };
+    Ok(found.f_type == libc::TMPFS_MAGIC)
 }
 
 fn resident_pages(file: &File, length: usize) -> io::Result<usize> {

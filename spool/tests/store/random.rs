@@ -4,6 +4,7 @@
 //! cursor. Whatever the limits of a batch, a reader must see exactly the model's entries.
 
 use proptest::prelude::*;
+use proptest::test_runner::RngSeed;
 use segments::Seqno;
 use spool::{BatchLimits, CursorStart, Store, StoreOptions};
 
@@ -33,6 +34,17 @@ fn event() -> impl Strategy<Value = Event> {
         1 => Just(Event::Retain),
         1 => Just(Event::Confirm),
     ]
+}
+
+/// From `WALSPOOL_SEED`, or from the clock; printed, so that a failure can be repeated.
+fn seed() -> RngSeed {
+    let given = std::env::var("WALSPOOL_SEED").ok().and_then(|seed| seed.parse().ok());
+    let now = || {
+        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
+    };
+    let seed = given.unwrap_or_else(now);
+    println!("WALSPOOL_SEED={seed}");
+    RngSeed::Fixed(seed)
 }
 
 /// A record as the model knows it: sequence number, LSN, body.
@@ -128,7 +140,7 @@ impl Model {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 150, rng_seed: seed(), ..ProptestConfig::default() })]
 
     #[test]
     fn readers_see_the_complete_entries_of_any_history(
