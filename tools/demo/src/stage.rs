@@ -23,7 +23,7 @@ const PGBENCH_SCALE: u32 = 10;
 /// A file that says that a folder is ours and may be emptied by the next run.
 const MARKER: &str = "made-by-walspool-demo";
 /// What a run leaves in a kept folder.
-const KEPT: [&str; 8] = [
+const KEPT: [&str; 9] = [
     "store",
     "store-with-a-flipped-bit",
     "walspool.toml",
@@ -31,6 +31,7 @@ const KEPT: [&str; 8] = [
     "source.log",
     "target.log",
     "pgbench.log",
+    "pgbench-lag.log",
     MARKER,
 ];
 

@@ -16,21 +16,16 @@ pub(crate) struct Kill {
 pub(crate) struct Story {
     pub(crate) kills: Vec<Kill>,
     pub(crate) resident_peak_bytes: u64,
-    pub(crate) lag_ms: Option<(f64, f64)>,
     pub(crate) apply_rate_max: f64,
     pub(crate) backend: String,
     pub(crate) store_bytes: u64,
 }
 
 impl Story {
-    /// Notes what a daemon says before it goes. Lag is taken from the first daemon that measured it: the one whose load
-    /// was not interrupted, so that the figure is not of a backlog.
+    /// Notes what a daemon says before it goes.
     pub(crate) fn note(&mut self, view: &View, daemon: &Walspool) {
         self.resident_peak_bytes = self.resident_peak_bytes.max(daemon.resident_peak_bytes());
         self.see_rate(view);
-        if self.lag_ms.is_none() {
-            self.lag_ms = view.measure("/apply/lag_p50_ms").zip(view.measure("/apply/lag_p99_ms"));
-        }
         view.text("/backend").clone_into(&mut self.backend);
         self.store_bytes = view.number("/store_bytes");
     }

@@ -36,10 +36,34 @@ pub struct Load {
     log: PathBuf,
 }
 
-/// Starts the standard (TPC-B like) script. `-n`: pgbench's own vacuum would also truncate the history.
+/// Starts the standard (TPC-B like) script at full speed.
 pub fn start(server: &Postgres, database: &str, clients: u32, seconds: u32, log: &Path) -> Result<Load> {
+    start_with(server, database, clients, seconds, log, &[])
+}
+
+/// The same with about so many transactions a second, for a load that leaves room.
+pub fn start_at_rate(
+    server: &Postgres,
+    database: &str,
+    clients: u32,
+    seconds: u32,
+    rate: u32,
+    log: &Path,
+) -> Result<Load> {
+    start_with(server, database, clients, seconds, log, &["-R", &rate.to_string()])
+}
+
+/// `-n`: pgbench's own vacuum would also truncate the history.
+fn start_with(
+    server: &Postgres,
+    database: &str,
+    clients: u32,
+    seconds: u32,
+    log: &Path,
+    more: &[&str],
+) -> Result<Load> {
     let mut command = base(server, database);
-    command.args(["-n", "-c", &clients.to_string(), "-j", "2", "-T", &seconds.to_string(), "-P", "5"]);
+    command.args(["-n", "-c", &clients.to_string(), "-j", "2", "-T", &seconds.to_string(), "-P", "5"]).args(more);
     let process = Spawn { command, log, account: None, death_signal: libc::SIGKILL }.start()?;
     Ok(Load { process, log: log.to_owned() })
 }
