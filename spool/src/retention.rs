@@ -176,19 +176,7 @@ impl<D: Disk> Store<D> {
     /// `Io` (the store stops writing where the mark register could not be written), `UnsupportedVersion` of a
     /// register.
     pub fn retain(&self) -> Result<RetentionReport> {
-        let shared = self.shared();
-        if let Some(failure) = shared.failure() {
-            return Err(failure);
-        }
-        let mut report = RetentionReport::default();
-        for kind in crate::store::STREAMS {
-            let (floor, start) = shared.cursors.exclusively(|| move_start(shared, kind))?;
-            report.holds.extend(floor.into_iter().flat_map(|floor| floor.holds));
-            if let Some(start) = start {
-                remove_below(shared, kind, start, &mut report)?;
-            }
-        }
-        Ok(report)
+        self.shared().while_open(|| retain(self.shared()))
     }
 
     /// Every hold at the moment, for status. Nothing is removed.
@@ -203,6 +191,19 @@ impl<D: Disk> Store<D> {
         }
         Ok(holds)
     }
+}
+
+/// One pass over every stream.
+fn retain<D: Disk>(shared: &Shared<D>) -> Result<RetentionReport> {
+    let mut report = RetentionReport::default();
+    for kind in crate::store::STREAMS {
+        let (floor, start) = shared.cursors.exclusively(|| move_start(shared, kind))?;
+        report.holds.extend(floor.into_iter().flat_map(|floor| floor.holds));
+        if let Some(start) = start {
+            remove_below(shared, kind, start, &mut report)?;
+        }
+    }
+    Ok(report)
 }
 
 /// Steps 1 and 2.

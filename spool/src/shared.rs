@@ -27,7 +27,7 @@ pub enum Drive {
     Manual,
 }
 
-/// Locks are taken in this order where several are held: `committer`, then `marks` or `pool`, then those of one stream.
+/// Locks are taken in this order where several are held: `housekeeping`, `committer`, then `marks` or `pool`, then those of one stream.
 #[derive(Debug)]
 pub(crate) struct Shared<D: Disk> {
     pub(crate) disk: D,
@@ -46,6 +46,9 @@ pub(crate) struct Shared<D: Disk> {
     pub(crate) cursors: CursorHub<D>,
     pub(crate) ended: Mutex<Option<Error>>,
     pub(crate) store_lock: Mutex<Option<StoreLock<D>>>,
+    /// Held by whoever changes files outside the two threads, and by the end of the store: nobody changes a file after
+    /// the store's lock was given back.
+    pub(crate) housekeeping: Mutex<()>,
 }
 
 impl<D: Disk> Shared<D> {
@@ -65,6 +68,16 @@ impl<D: Disk> Shared<D> {
 
     pub(crate) fn is_ended(&self) -> bool {
         lock(&self.ended).is_some()
+    }
+
+    /// Does `work`, which changes files, while the store is open.
+    pub(crate) fn while_open<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
+        let _open = lock(&self.housekeeping);
+        let ended = lock(&self.ended).clone();
+        match ended {
+            Some(error) => Err(error),
+            None => work(),
+        }
     }
 
     /// Why the store has stopped writing, if it failed.

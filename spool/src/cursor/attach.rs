@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use segments::{Position, SegmentId, Seqno, StreamEpoch, StreamKind};
 
+use super::hub::Held;
 use super::register::{Content, CursorState, Owner, Register, peek};
 use super::{Cursor, CursorInfo, CursorStart, StreamReader};
 use crate::disk::Disk;
@@ -36,9 +37,11 @@ impl<D: Disk> Store<D> {
             )));
         }
         let owner = Owner { store: shared.store, stream: stream.kind, epoch: stream.epoch };
-        let register = shared.cursors.exclusively(|| create_register(shared, name, owner, stream))?;
         let start = register_start(stream);
-        let held = shared.cursors.hold(name, register, start);
+        let held = shared.while_open(|| {
+            let register = shared.cursors.exclusively(|| create_register(shared, name, owner, stream))?;
+            Ok(shared.cursors.hold(name, register, start))
+        })?;
         let mut cursor = Cursor::attach(shared, stream, name, held, start)?;
         let resolved = match from {
             CursorStart::Earliest => start,
@@ -62,22 +65,8 @@ impl<D: Disk> Store<D> {
         if !is_cursor_name(name) || !self.cursor_names()?.iter().any(|found| found == name) {
             return Err(Error::Unregistered { name: name.to_owned() });
         }
-        let Some((register, content)) = Register::open(&shared.disk, &path)? else {
-            return Err(Error::CursorHeld { name: name.to_owned() });
-        };
-        if content.state == CursorState::Expired {
-            return Err(Error::CursorExpired { name: name.to_owned() });
-        }
-        let owner = register.owner();
-        if owner.store != shared.store {
-            let (expected, found) = (shared.store.to_string(), owner.store.to_string());
-            return Err(Error::Foreign { path, what: "store".to_owned(), expected, found });
-        }
-        let stream = shared.named_stream(owner.stream)?;
-        let position = content.newest().expect("an open register has a valid slot").position;
-        check_position(name, stream, owner.epoch, position)?;
-        let held = shared.cursors.hold(name, register, position);
-        Cursor::attach(shared, stream, name, held, position)
+        let (stream, held, position) = shared.while_open(|| open_register(shared, name, &path))?;
+        Cursor::attach(shared, shared.stream(stream), name, held, position)
     }
 
     /// Removes a cursor, and with it what it holds.
@@ -90,7 +79,7 @@ impl<D: Disk> Store<D> {
             return Err(Error::Unregistered { name: name.to_owned() });
         }
         let path = cursor_path(&shared.dir, name);
-        shared.cursors.exclusively(|| {
+        let remove = || {
             let held = match Register::open(&shared.disk, &path) {
                 Ok(Some(held)) => Some(held),
                 Ok(None) => return Err(Error::CursorHeld { name: name.to_owned() }),
@@ -101,7 +90,8 @@ impl<D: Disk> Store<D> {
             shared.disk.sync_dir(shared.cursors.dir()).doing("sync", shared.cursors.dir())?;
             drop(held);
             Ok(())
-        })
+        };
+        shared.while_open(|| shared.cursors.exclusively(remove))
     }
 
     /// Every registered cursor, by name.
@@ -181,6 +171,25 @@ fn create_register<D: Disk>(
     disk.rename(&unfinished, &path).doing("rename", &unfinished)?;
     disk.sync_dir(dir).doing("sync", dir)?;
     Ok(register.renamed(&path))
+}
+
+/// Opens a register under its holder's lock, and checks whose it is and where it stands.
+fn open_register<D: Disk>(shared: &Shared<D>, name: &str, path: &Path) -> Result<(StreamKind, Arc<Held<D>>, Position)> {
+    let Some((register, content)) = Register::open(&shared.disk, path)? else {
+        return Err(Error::CursorHeld { name: name.to_owned() });
+    };
+    if content.state == CursorState::Expired {
+        return Err(Error::CursorExpired { name: name.to_owned() });
+    }
+    let owner = register.owner();
+    if owner.store != shared.store {
+        let (expected, found) = (shared.store.to_string(), owner.store.to_string());
+        return Err(Error::Foreign { path: path.to_owned(), what: "store".to_owned(), expected, found });
+    }
+    let stream = shared.named_stream(owner.stream)?;
+    let position = content.newest().expect("an open register has a valid slot").position;
+    check_position(name, stream, owner.epoch, position)?;
+    Ok((stream.kind, shared.cursors.hold(name, register, position), position))
 }
 
 fn check_position<F>(name: &str, stream: &Stream<F>, epoch: StreamEpoch, position: Position) -> Result<()> {

@@ -184,6 +184,7 @@ impl<D: Disk> Inner<D> {
     /// Lets go of files and locks; operations still in flight end first.
     fn release(&self) {
         let ended = lock(&self.shared.ended).get_or_insert(Error::Closed).clone();
+        let _nobody_else = lock(&self.shared.housekeeping);
         drop(lock(&self.shared.committer).take());
         self.shared.cursors.release();
         for stream in &self.shared.streams {

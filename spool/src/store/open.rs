@@ -74,6 +74,7 @@ impl<D: Disk> Store<D> {
             marks: Mutex::new(marks),
             ended: Mutex::new(None),
             store_lock: Mutex::new(Some(lock)),
+            housekeeping: Mutex::default(),
         });
         Self::start(shared, report)
     }

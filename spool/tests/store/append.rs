@@ -90,6 +90,8 @@ fn a_closed_store_refuses(world: impl World) {
     store.close().expect("closed in order");
     assert!(matches!(other.append(TXN, entry(32, b"late")), Err(Error::Closed)));
     assert!(other.watch_durable(TXN).borrow().closed);
+    assert!(matches!(other.retain(), Err(Error::Closed)), "nothing changes a file after the lock was given back");
+    assert!(matches!(other.register("late", TXN, CursorStart::Latest), Err(Error::Closed)));
     let store = world.open();
     assert_eq!(entry_lsns(&store, "all"), [16], "closing drains");
     drop(other);
