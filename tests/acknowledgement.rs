@@ -2,7 +2,7 @@
 //! that goes over the wire is read.
 
 mod support;
-#[path = "capture/wire.rs"]
+#[path = "support/wire.rs"]
 mod wire;
 
 use std::path::{Path, PathBuf};

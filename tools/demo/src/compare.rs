@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use setup::compare::compare;
+use setup::compare::{Comparison, compare};
 use setup::daemon::Walspool;
 use setup::mutate::Counts;
 
@@ -29,19 +29,7 @@ pub(crate) async fn every_table(stage: &Stage, captured: &Captured) -> Result<()
     let target = stage.target.client(DATABASE).await?;
     let names: Vec<&str> = stage.tables.iter().map(String::as_str).collect();
     let all = compare(&source, &target, &names).await?;
-    println!(
-        "\n{:<26} {:>9} {:>9} {:>9} {:>9} {:>9}  content",
-        "table", "rows", "inserts", "updates", "deletes", "truncates"
-    );
-    for table in &all {
-        let counts = captured.of(&table.table);
-        let verdict = if table.equal() { &table.source.hash[..12] } else { "DIFFERS" };
-        println!(
-            "{:<26} {:>9} {:>9} {:>9} {:>9} {:>9}  {verdict}",
-            table.table, table.source.rows, counts.inserts, counts.updates, counts.deletes, counts.truncates
-        );
-    }
-    println!();
+    print_table(&all, captured);
     for table in &all {
         let (source, target) = (&table.source, &table.target);
         promise!(
@@ -58,6 +46,26 @@ pub(crate) async fn every_table(stage: &Stage, captured: &Captured) -> Result<()
     }
     say!("{} tables are equal at source and target, count and content", all.len());
     Ok(())
+}
+
+/// A kind of change that a table never sees is shown as `-`.
+fn print_table(all: &[Comparison], captured: &Captured) {
+    let shown = |count: u64| if count == 0 { "-".to_owned() } else { count.to_string() };
+    let line = |name: &str, rows: i64, counts: Counts, content: &str| {
+        let kinds = [counts.inserts, counts.updates, counts.deletes, counts.truncates].map(shown);
+        let [inserts, updates, deletes, truncates] = kinds;
+        println!("{name:<26} {rows:>9} {inserts:>9} {updates:>9} {deletes:>9} {truncates:>9}  {content}");
+    };
+    println!(
+        "\n{:<26} {:>9} {:>9} {:>9} {:>9} {:>9}  content",
+        "table", "rows", "inserts", "updates", "deletes", "truncates"
+    );
+    for table in all {
+        let content = if table.equal() { &table.source.hash[..12] } else { "DIFFERS" };
+        line(&table.table, table.source.rows, captured.of(&table.table), content);
+    }
+    line("all", all.iter().map(|table| table.source.rows).sum(), captured.total(), "");
+    println!();
 }
 
 /// Every kind of change that the load makes to this table must have been captured.
