@@ -378,3 +378,40 @@ async fn a_failed_sync_is_followed_by_a_new_opening() {
     pair.assert_arrived_and_equal(LATER).await;
     stop(daemon).await;
 }
+
+/// The source's files are put back from an older copy: same identifier, same timeline, less WAL. What it writes from there
+/// contradicts the store, so nothing is taken from it and nothing told to it.
+#[tokio::test]
+async fn a_source_put_back_from_an_older_state_is_refused() {
+    let mut pair = store_only(Options::major(18).name("source")).await;
+    let mut daemon = pair.run_until_streaming().await;
+    insert(&pair, 1, 10).await;
+    until_durable(&mut daemon, source_end(&pair).await).await;
+    stop(daemon).await;
+    let (data, old) = (pair.source.data_dir(), pair.source.data_dir().with_extension("old"));
+    let copy = |from: &Path, to: &Path| {
+        let copied = std::process::Command::new("cp").arg("-a").arg(from).arg(to).status().expect("cp runs");
+        assert!(copied.success());
+    };
+    pair.source.stop(setup::postgres::StopMode::Fast).await.expect("stopped");
+    copy(&data, &old);
+    pair.source.start_again().await.expect("started");
+    let mut daemon = pair.run_until_streaming().await;
+    insert(&pair, 11, 20_000).await;
+    let status = until_durable(&mut daemon, source_end(&pair).await).await;
+    let durable = lsn(&status, "durable");
+    stop(daemon).await;
+    pair.source.stop(setup::postgres::StopMode::Fast).await.expect("stopped");
+    std::fs::remove_dir_all(&data).expect("removed");
+    std::fs::rename(&old, &data).expect("put back");
+    pair.source.start_again().await.expect("started");
+    let before = confirmed(&pair).await;
+    assert!(source_end(&pair).await < durable, "the test must put the source back");
+    let mut daemon = pair.run();
+    let refused = |status: &Value| reason(status, "capture") == "timeline_diverged";
+    let status = daemon.wait_for("timeline_diverged", SOON, refused).await.expect("is named");
+    assert!(status["services"]["capture"]["detail"].as_str().expect("a sentence").contains("older state"), "{status}");
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert_eq!(confirmed(&pair).await, before, "nothing is told to it");
+    stop(daemon).await;
+}

@@ -27,7 +27,7 @@ pub(crate) async fn meet(conninfo: &Conninfo, slot: &str) -> Result<Met> {
         timeline: system.timeline,
         database: system.dbname.unwrap_or_else(|| conninfo.dbname().to_owned()),
     };
-    Ok(Met { replication, sql, task, facts: SourceFacts { identity, slot } })
+    Ok(Met { replication, sql, task, facts: SourceFacts { identity, wal_end: system.lsn, slot } })
 }
 
 /// What to do with the source that was met. Waits and refusals come as errors; what is left is work.

@@ -11,6 +11,7 @@
 //! | `other_cluster` | identity recorded, system identifier differs | any | refuse `wrong_cluster` |
 //! | `other_database` | identity recorded, database differs | any | refuse `wrong_cluster` |
 //! | `other_timeline` | identity recorded, timeline differs | any | refuse `timeline_diverged` |
+//! | `source_behind` | our end is above the end of the server's WAL | any | refuse `timeline_diverged` |
 //! | `name_taken` | not settled | present, not ours | refuse `slot_in_use` |
 //! | `replaced` | settled | present, not ours | refuse `slot_lost` |
 //! | `new_create` | unborn | absent | create |
@@ -31,6 +32,9 @@
 //! | `no_position` | settled | without a confirmed position | refuse `slot_lost` |
 //! | `ahead` | settled | confirmed above our end | refuse `slot_ahead_of_store` |
 //! | `stream` | settled | present | stream from our end |
+//!
+//! `source_behind` comes before any slot is made as well: a new consistent point below our end would make the stream's
+//! positions go back.
 //!
 //! `again_busy` waits instead of dropping at once because the session that holds the slot is normally our own, killed
 //! a moment ago and not yet noticed by the server.
@@ -103,6 +107,8 @@ pub struct SlotFacts {
 pub struct SourceFacts {
     /// Who it is.
     pub identity: Identity,
+    /// How far its WAL is flushed.
+    pub wal_end: Lsn,
     /// The slot of the configured name, `None` if there is none.
     pub slot: Option<SlotFacts>,
 }
@@ -147,7 +153,7 @@ pub enum Decision {
 /// Looks the situation up in the table. `slot_name` is only for messages.
 #[must_use]
 pub fn decide(slot_name: &str, wishes: Wishes, store: &StoreFacts, source: &SourceFacts) -> (Row, Decision) {
-    if let Some(refusal) = check_identity(store, source) {
+    if let Some(refusal) = check_identity(store, source).or_else(|| check_end(store, source)) {
         return refusal;
     }
     let Some(slot) = &source.slot else {
@@ -194,6 +200,19 @@ fn check_identity(store: &StoreFacts, source: &SourceFacts) -> Option<(Row, Deci
         return Some(("other_timeline", refuse(Reason::TimelineDiverged, detail)));
     }
     None
+}
+
+/// Only flushed WAL is ever sent, so a server whose WAL ends below our end is not where it was: it was put back from an
+/// older state without a new timeline.
+fn check_end(store: &StoreFacts, source: &SourceFacts) -> Option<(Row, Decision)> {
+    (store.durable_end > source.wal_end).then(|| {
+        let detail = format!(
+            "the server's WAL ends at {}, below the store's end {}: it was put back from an older state, and what it \
+             writes from here on contradicts the store; drop the slot and load into a new store",
+            source.wal_end, store.durable_end
+        );
+        ("source_behind", refuse(Reason::TimelineDiverged, detail))
+    })
 }
 
 fn without_slot(slot_name: &str, origin: Origin) -> (Row, Decision) {

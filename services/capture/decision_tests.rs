@@ -27,7 +27,7 @@ fn slot() -> SlotFacts {
 }
 
 fn source(slot: Option<SlotFacts>) -> SourceFacts {
-    SourceFacts { identity: identity(), slot }
+    SourceFacts { identity: identity(), wal_end: Lsn::new(0x9000), slot }
 }
 
 fn active() -> SlotFacts {
@@ -95,6 +95,20 @@ fn identity_comes_first() {
     let mut other = source(Some(slot()));
     other.identity.timeline = TimelineId::new(2);
     check("other_timeline", COPY, &store(Origin::Settled), &other, Expected::Refuse(Reason::TimelineDiverged));
+}
+
+#[test]
+fn a_server_that_went_back_is_refused() {
+    for origin in [Origin::Creating, Origin::LoadUnfinished, Origin::LoadRunning, Origin::Settled] {
+        for slot in [None, Some(slot())] {
+            let mut back = source(slot);
+            back.wal_end = Lsn::new(0x1fff);
+            check("source_behind", COPY, &store(origin), &back, Expected::Refuse(Reason::TimelineDiverged));
+        }
+    }
+    let mut level = source(Some(slot()));
+    level.wal_end = END;
+    check("stream", COPY, &store(Origin::Settled), &level, Expected::Stream);
 }
 
 #[test]

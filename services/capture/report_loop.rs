@@ -23,6 +23,10 @@ use crate::runtime::{Reason, Report, Service, StateBoard};
 /// How often the source is asked where it stands.
 const STANDING_INTERVAL: Duration = Duration::from_secs(1);
 
+/// A source that does not answer for so long is shown as unreachable; whether the connection is given up is decided by the
+/// stream's own timeout.
+const ANSWER_WAIT: Duration = Duration::from_secs(6);
+
 /// What the reader tells the feedback task.
 #[derive(Debug, Default)]
 pub(crate) struct Reception {
@@ -117,9 +121,14 @@ pub(crate) async fn watch_source(
     board: StateBoard,
 ) -> tokio_postgres::Error {
     loop {
-        let standing = match read_standing(&client, &slot).await {
-            Ok(standing) => standing,
-            Err(error) => return error,
+        let standing = match tokio::time::timeout(ANSWER_WAIT, read_standing(&client, &slot)).await {
+            Ok(Ok(standing)) => standing,
+            Ok(Err(error)) => return error,
+            Err(_) => {
+                let detail = format!("the source has not answered for {} s", ANSWER_WAIT.as_secs());
+                board.set(Service::Capture, Report::blocked(Reason::SourceUnreachable, detail));
+                continue;
+            }
         };
         let held = standing.held_bytes.unwrap_or(0);
         metrics.source_standing(standing);

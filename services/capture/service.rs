@@ -1,7 +1,7 @@
 //! The life of capture: connect, decide, stream, fail, try again, until a stop is asked for or the store fails.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use replay::conn::{Conninfo, ReplicationClient};
 use segments::{Geometry, StreamKind};
@@ -20,6 +20,9 @@ use crate::config::{Config, InitialLoad, Logical};
 use crate::load::LedgerBook;
 use crate::load::begin::{Begin, Begun, LoadTask};
 use crate::runtime::{Backoff, BackoffLimits, Reason, Report, Service, Shutdown, SplitMix, StateBoard};
+
+/// A session that streamed for so long was a good one: the next failure begins with the shortest pause again.
+const LONG_ENOUGH: Duration = Duration::from_secs(5);
 
 /// Everything capture needs.
 pub struct CaptureContext<D: Disk> {
@@ -55,8 +58,8 @@ pub struct CaptureContext<D: Disk> {
 pub struct Capture<D: Disk> {
     pub(super) context: CaptureContext<D>,
     pub(super) load: Option<LoadTask>,
-    /// The last session got as far as streaming.
-    pub(super) streamed: bool,
+    /// When the last session began to stream.
+    pub(super) streaming_since: Option<Instant>,
     /// An open transaction was too large for our memory: the server keeps them until they commit, from now on.
     pub(super) without_streaming: bool,
 }
@@ -67,7 +70,7 @@ impl<D: Disk> Capture<D> {
     /// # Errors
     /// The store's manifest cannot be read.
     pub fn new(context: CaptureContext<D>) -> std::result::Result<Self, crate::load::BookError> {
-        let capture = Self { context, load: None, streamed: false, without_streaming: false };
+        let capture = Self { context, load: None, streaming_since: None, without_streaming: false };
         if let Some(manifest) = manifest::read(&capture.context.store)? {
             let beginning = capture.context.book.beginning(manifest.timeline);
             if let Some(beginning) = beginning {
@@ -89,10 +92,11 @@ impl<D: Disk> Capture<D> {
         let mut backoff = Backoff::new(self.context.backoff);
         let mut random = SplitMix::from_system();
         loop {
-            self.streamed = false;
+            self.streaming_since = None;
             let result = self.session().await;
             self.context.metrics.stream_ended();
-            if self.streamed {
+            // A stream that ends as soon as it begins (no such publication) did not do its work.
+            if self.streaming_since.is_some_and(|since| since.elapsed() >= LONG_ENOUGH) {
                 backoff.reset();
             }
             let pause = match result {

@@ -1,7 +1,7 @@
 //! One stream: the reader with its two companion tasks, the load beside it, and an end in good order.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use replay::conn::sql::ConnectionTask;
 use replay::conn::{ConnError, FeedbackSender, LogicalOptions, ReplicationClient};
@@ -113,7 +113,7 @@ impl<D: Disk> Session<D> {
             idle_poll: context.idle_poll,
             open_bytes_max: context.config.store.spill_memory_bytes,
         };
-        capture.streamed = true;
+        capture.streaming_since = Some(Instant::now());
         let (telling, watching) = (Companion(telling), Companion(watching));
         Ok(Self { pump, sender, telling, watching, _sql_task: sql_task })
     }

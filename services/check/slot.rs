@@ -23,7 +23,8 @@ pub(super) async fn check(
     if findings.has("source_in_recovery") {
         return Ok(());
     }
-    let source = SourceFacts { identity: identity(client).await?, slot: read_slot(client, name).await? };
+    let (identity, wal_end) = identity(client).await?;
+    let source = SourceFacts { identity, wal_end, slot: read_slot(client, name).await? };
     let copies = config.dataset.tables.iter().any(|table| table.initial_load == InitialLoad::Copy);
     let (_, decision) = decide(name, Wishes { nothing_to_copy: !copies }, &facts, &source);
     match decision {
@@ -45,18 +46,20 @@ fn store_facts(store: &StoreLook) -> Option<StoreFacts> {
     store.facts().cloned()
 }
 
-/// Who the server is, as IDENTIFY_SYSTEM would say. The name of the current WAL file begins with the timeline; the
+/// Who the server is and how far its WAL is flushed, as IDENTIFY_SYSTEM would say. The name of the current WAL file begins with the timeline; the
 /// control file would give that of the last checkpoint, which is the old one right after a promotion.
-async fn identity(client: &Client) -> Result<Identity, Error> {
+async fn identity(client: &Client) -> Result<(Identity, Lsn), Error> {
     let sql = "SELECT system_identifier, pg_catalog.current_database()::text, \
-                      ('x' || pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 1, 8))::bit(32)::int4 \
+                      ('x' || pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 1, 8))::bit(32)::int4, \
+                      pg_catalog.pg_current_wal_flush_lsn()::text \
                FROM pg_catalog.pg_control_system()";
     let row = client.query_one(sql, &[]).await?;
-    Ok(Identity {
+    let identity = Identity {
         system_identifier: SystemIdentifier::new(row.get::<_, i64>(0).cast_unsigned()),
         timeline: TimelineId::new(row.get::<_, i32>(2).cast_unsigned()),
         database: row.get(1),
-    })
+    };
+    Ok((identity, row.get::<_, &str>(3).parse().unwrap_or(Lsn::MAX)))
 }
 
 /// How much WAL the slot keeps at the source, and whether the server is about to give it up.
