@@ -9,6 +9,7 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
+use std::time::Duration;
 
 use io_uring::{IoUring, opcode, types};
 
@@ -36,8 +37,9 @@ impl std::fmt::Debug for RingQueue {
     }
 }
 
-/// Consecutive answers without a completion (signals, a busy ring) before the ring counts as broken.
-const ENTER_ATTEMPTS_MAX: u32 = 1000;
+/// Times that a ring short of memory is asked again, a second in all, before it counts as broken.
+const REFUSALS_MAX: u32 = 1000;
+const REFUSAL_PAUSE: Duration = Duration::from_millis(1);
 
 impl RingQueue {
     pub(super) fn new(depth: u32) -> io::Result<Self> {
@@ -63,12 +65,19 @@ impl RingQueue {
         pushed.expect("the submission queue has room for `depth` entries, and no more are in flight");
     }
 
-    /// Submits what was pushed and waits until a completion is there.
+    /// Submits what was pushed and waits until a completion is there, however long the device takes.
     fn enter(&mut self) -> io::Result<()> {
-        for _ in 0..ENTER_ATTEMPTS_MAX {
+        let mut refusals = 0;
+        loop {
             match self.ring.submit_and_wait(1) {
                 Ok(_) => {}
-                Err(error) if matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN | libc::EBUSY)) => {}
+                Err(error) if error.raw_os_error() == Some(libc::EINTR) => {}
+                Err(error)
+                    if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EBUSY)) && refusals < REFUSALS_MAX =>
+                {
+                    refusals += 1;
+                    std::thread::sleep(REFUSAL_PAUSE);
+                }
                 Err(error) => {
                     self.broken = true;
                     return Err(error);
@@ -79,8 +88,6 @@ impl RingQueue {
                 return Ok(());
             }
         }
-        self.broken = true;
-        Err(io::Error::other(format!("io_uring gave no completion in {ENTER_ATTEMPTS_MAX} attempts")))
     }
 
     fn collect(&mut self, completions: &mut Vec<Completion>) {
@@ -153,5 +160,71 @@ impl Drop for RingQueue {
         for flight in self.flights.drain() {
             Box::leak(Box::new(flight));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::DiskFile;
+
+    fn file(dir: &tempfile::TempDir) -> Arc<SystemFile> {
+        Arc::new(SystemFile::create(&dir.path().join("f"), 4096).expect("made"))
+    }
+
+    #[test]
+    fn operations_end_in_any_order_and_are_all_reaped() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let file = file(&dir);
+        let mut queue = RingQueue::new(8).expect("io_uring works on this machine");
+        for number in 0..8u64 {
+            let mut buffer = AlignedBuffer::zeroed(8192);
+            buffer.fill(number as u8 + 1);
+            queue.write(Token(number), &file, &Arc::new(buffer), 4096..8192, number * 4096);
+        }
+        let mut completions = Vec::new();
+        while queue.in_flight() > 0 {
+            queue.reap(&mut completions).expect("reaped");
+        }
+        let mut tokens: Vec<_> = completions.iter().map(|completion| completion.token.0).collect();
+        tokens.sort_unstable();
+        assert_eq!(tokens, (0..8).collect::<Vec<_>>());
+        assert!(completions.iter().all(|completion| matches!(completion.result, Ok(4096))), "{completions:?}");
+        queue.sync(Token(9), &file);
+        queue.reap(&mut completions).expect("reaped");
+        assert!(matches!(completions.last(), Some(Completion { token: Token(9), result: Ok(0) })));
+        let mut read = AlignedBuffer::zeroed(4096);
+        for number in 0..8u64 {
+            assert_eq!(file.read_at(&mut read, number * 4096).expect("read"), 4096);
+            assert!(read.iter().all(|byte| *byte == number as u8 + 1));
+        }
+    }
+
+    #[test]
+    fn dropping_a_queue_waits_for_its_operations() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let file = file(&dir);
+        let buffer = Arc::new(AlignedBuffer::zeroed(1 << 20));
+        let mut queue = RingQueue::new(8).expect("io_uring works on this machine");
+        for number in 0..8u64 {
+            queue.write(Token(number), &file, &buffer, 0..1 << 20, number << 20);
+        }
+        drop(queue);
+        assert_eq!((Arc::strong_count(&buffer), Arc::strong_count(&file)), (1, 1), "nothing is in flight any more");
+        assert_eq!(file.length().expect("measured"), 8 << 20);
+    }
+
+    #[test]
+    fn a_failed_operation_is_a_completion() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("f");
+        SystemFile::create(&path, 4096).expect("made");
+        let read_only = Arc::new(SystemFile::open(&path, crate::disk::Access::Read).expect("opened"));
+        let mut queue = RingQueue::new(8).expect("io_uring works on this machine");
+        queue.write(Token(1), &read_only, &Arc::new(AlignedBuffer::zeroed(4096)), 0..4096, 0);
+        let mut completions = Vec::new();
+        queue.reap(&mut completions).expect("the ring itself is well");
+        let error = completions.remove(0).result.expect_err("not writable");
+        assert_eq!(error.raw_os_error(), Some(libc::EBADF));
     }
 }
