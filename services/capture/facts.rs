@@ -68,8 +68,8 @@ fn invalidation(wal_status: Option<&str>, reason: Option<&str>, conflicting: Opt
 /// # Errors
 /// The query failed.
 pub async fn read_wal_sender_timeout(client: &Client) -> Result<Duration, tokio_postgres::Error> {
-    // The unit of pg_settings is milliseconds (guc_tables.c); the role's own setting does not reach a walsender's
-    // other session, but a database's or the server's does.
+    // The unit of pg_settings is milliseconds (guc_tables.c). This session has the walsender's role and database, and
+    // with them any setting that hangs on either.
     let sql = "SELECT setting::bigint FROM pg_catalog.pg_settings WHERE name = 'wal_sender_timeout'";
     let row = client.query_one(sql, &[]).await?;
     let ms: i64 = row.try_get(0)?;

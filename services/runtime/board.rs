@@ -170,16 +170,13 @@ impl StateBoard {
 }
 
 fn log_change(service: Service, report: &Report) {
-    let reason = report.reason.map_or("", Reason::as_str);
-    let detail = report.detail.as_deref().unwrap_or("");
-    match report.readiness {
-        Readiness::Ready => tracing::info!(%service, state = %report.state, detail, "service state"),
-        Readiness::NotReady if report.reason.is_some() => {
-            tracing::warn!(%service, state = %report.state, reason, detail, "service state");
-        }
-        _ => {
-            tracing::info!(%service, state = %report.state, readiness = %report.readiness, reason, detail, "service state")
-        }
+    let Report { state, readiness, .. } = report;
+    let reason = report.reason.map(Reason::as_str);
+    let detail = report.detail.as_deref();
+    if *readiness == Readiness::NotReady && reason.is_some() {
+        tracing::warn!(%service, %state, %readiness, reason, detail, "service state");
+    } else {
+        tracing::info!(%service, %state, %readiness, reason, detail, "service state");
     }
 }
 
