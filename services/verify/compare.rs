@@ -166,15 +166,15 @@ mod tests {
     use super::super::line::KeyOrder;
     use super::*;
 
-    struct Fixed(std::vec::IntoIter<&'static str>);
+    struct Fixed<'a>(std::slice::Iter<'a, &'static str>);
 
-    impl Rows for Fixed {
+    impl Rows for Fixed<'_> {
         type Error = Infallible;
 
         async fn next_line(&mut self, line: &mut Vec<u8>) -> Result<bool, Infallible> {
             line.clear();
             let next = self.0.next();
-            line.extend_from_slice(next.unwrap_or_default().as_bytes());
+            line.extend_from_slice(next.copied().unwrap_or_default().as_bytes());
             Ok(next.is_some())
         }
     }
@@ -182,8 +182,7 @@ mod tests {
     async fn outcome(source: &[&'static str], target: &[&'static str]) -> Outcome {
         let names = ["id".to_owned(), "a".to_owned()];
         let key = Key(vec![(0, KeyOrder::Integer)]);
-        let rows = |lines: &[&'static str]| Fixed(lines.to_vec().into_iter());
-        compare(rows(source), rows(target), &key, &names).await.expect("infallible")
+        compare(Fixed(source.iter()), Fixed(target.iter()), &key, &names).await.expect("infallible")
     }
 
     #[tokio::test]
