@@ -163,7 +163,11 @@ impl<D: Disk> CursorHub<D> {
 
     /// At an orderly end.
     pub(crate) fn write_all(&self) -> Result<()> {
-        self.all_held().iter().try_for_each(|held| held.write())
+        // A holder that let go since it was listed has written its position itself.
+        self.all_held().iter().try_for_each(|held| match held.write() {
+            Err(Error::Closed) => Ok(()),
+            written => written,
+        })
     }
 
     pub(crate) fn release(&self) {
