@@ -42,8 +42,8 @@ impl InspectError {
     pub(crate) const fn exit_code(&self) -> u8 {
         match self {
             Self::Format { error: FormatError::Corrupt { .. } | FormatError::Foreign { .. }, .. } => exit::CORRUPTION,
-            Self::Format { .. } | Self::Usage(_) => exit::USAGE,
-            Self::Io { .. } | Self::Output(_) => exit::NEGATIVE,
+            Self::Format { .. } | Self::Usage(_) | Self::Io { .. } => exit::USAGE,
+            Self::Output(_) => exit::NEGATIVE,
         }
     }
 }
@@ -66,8 +66,11 @@ pub(crate) struct StreamFiles {
     pub(crate) segments: Vec<SegmentFile>,
 }
 
-/// Lists the streams of a store, or the one that was asked for.
+/// Lists the streams of a store, or the one that was asked for. A stream whose folder is gone has no files here; what
+/// that means, `verify` says.
 pub(crate) fn streams(store: &Path, only: Option<StreamKind>) -> Result<Vec<StreamFiles>, InspectError> {
+    // Asked first, so that a missing path or a missing permission is not called "no store".
+    std::fs::read_dir(store).map_err(|error| InspectError::Io { path: store.to_owned(), error })?;
     let mut found = Vec::new();
     for stream in StreamKind::PERMANENT {
         let folder = store.join(stream.name());
@@ -85,6 +88,12 @@ pub(crate) fn streams(store: &Path, only: Option<StreamKind>) -> Result<Vec<Stre
         true => Err(InspectError::Usage(format!("{} has no such stream", store.display()))),
         false => Ok(found),
     }
+}
+
+/// Folders that every store has and this one lacks.
+pub(crate) fn missing_folders(store: &Path, only: Option<StreamKind>) -> Vec<StreamKind> {
+    let wanted = StreamKind::PERMANENT.into_iter().filter(|stream| only.is_none_or(|only| only == *stream));
+    wanted.filter(|stream| !store.join(stream.name()).is_dir()).collect()
 }
 
 fn segment_files(folder: &Path) -> Result<Vec<SegmentFile>, InspectError> {

@@ -1,6 +1,6 @@
 //! `ls`: streams and segments.
 
-use segments::ScanEnd;
+use segments::{Lsn, ScanEnd};
 use serde::Serialize;
 
 use crate::files::{InspectError, SegmentFile, StreamFiles, streams};
@@ -86,7 +86,7 @@ pub(crate) fn row(file: &SegmentFile) -> Result<Option<Row>, InspectError> {
         first_seqno: summary.seqnos.map(|(first, _)| first.get()),
         last_seqno: summary.seqnos.map(|(_, last)| last.get()),
         first_lsn: has_content.then(|| summary.first_lsn.to_string()),
-        end_lsn: has_entry.then(|| summary.last_entry.lsn.to_string()),
+        end_lsn: has_entry.then(|| summary.last_entry.lsn.to_string()).filter(|_| summary.last_entry.lsn != Lsn::ZERO),
         first_written_at: has_content.then(|| output::time(summary.first_written_at)),
         last_written_at: has_content.then(|| output::time(summary.last_written_at)),
         records: Some(summary.record_count),

@@ -31,7 +31,7 @@ mod exit {
 #[derive(Parser)]
 #[command(
     name = "walspool-inspect",
-    version,
+    version = version(),
     about = "Look into a walspool store: segments, records, integrity. Never writes.",
     after_help = "Example:\n  walspool-inspect ls /var/lib/walspool/retail\n\nExit codes: 0 ok, 1 findings, 2 usage, 5 corruption."
 )]
@@ -111,6 +111,15 @@ pub(crate) enum Place {
     Seqno(Seqno),
     /// By the source's position.
     Lsn(Lsn),
+}
+
+/// Version, commit and on-disk format, as `walspool --version` prints them.
+fn version() -> &'static str {
+    static TEXT: std::sync::LazyLock<String> = std::sync::LazyLock::new(|| {
+        let (version, commit) = (env!("CARGO_PKG_VERSION"), env!("WALSPOOL_COMMIT"));
+        format!("{version} (commit {commit}, on-disk format {})", segments::FORMAT_MAJOR)
+    });
+    &TEXT
 }
 
 fn parse_place(text: &str) -> Result<Place, String> {

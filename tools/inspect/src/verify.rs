@@ -7,11 +7,11 @@
 use std::path::Path;
 use std::time::Instant;
 
-use segments::{Mark, SEGMENT_HEADER_BYTES, ScanEnd, SegmentId, Seqno, StreamKind};
+use segments::{Lsn, Mark, SEGMENT_HEADER_BYTES, ScanEnd, SegmentId, Seqno, StreamKind};
 use serde::Serialize;
 use spool::{CursorState, Marks, ReadOnlyStore, StreamMarks};
 
-use crate::files::{InspectError, SegmentFile, StreamFiles, streams};
+use crate::files::{InspectError, SegmentFile, StreamFiles, missing_folders, streams};
 use crate::segment::{Loaded, Segment, load, offset_of};
 use crate::{Common, exit, output};
 
@@ -79,6 +79,16 @@ pub(crate) fn run(common: &Common) -> Result<u8, InspectError> {
         seconds: 0.0,
         verified_bytes: 0,
     };
+    for stream in missing_folders(&common.store, common.stream) {
+        report.damage.push(Finding {
+            stream: stream.name(),
+            segment: 0,
+            file: common.store.join(stream.name()).display().to_string(),
+            offset: None,
+            records: None,
+            what: "the stream's folder is missing".to_owned(),
+        });
+    }
     for walk in walks {
         report.verified_bytes += walk.report.content_bytes;
         report.streams.push(walk.report);
@@ -107,7 +117,7 @@ fn verify_stream(
     let start = after.map_or(SegmentId::FIRST, |marks| marks.start.segment);
     if let Some(first) = files.segments.first().filter(|first| after.is_some() && first.segment > start) {
         let last = first.segment.get() - 1;
-        walk.damaged(first, None, None, format!("segments {start} to {last} are missing before this one"));
+        walk.damaged(first, None, None, missing(start.get(), last, "before"));
     }
     for (number, file) in files.segments.iter().enumerate() {
         match load(file)? {
@@ -124,7 +134,7 @@ fn verify_stream(
     }
     if let Some(last) = files.segments.last().filter(|last| last.segment < marks.segment) {
         let (from, to) = (last.segment.next(), marks.segment);
-        walk.damaged(last, None, None, format!("segments {from} to {to} are missing behind this one"));
+        walk.damaged(last, None, None, missing(from.get(), to.get(), "behind"));
     }
     Ok(walk)
 }
@@ -217,9 +227,9 @@ impl Walk {
 
     fn segment(&mut self, segment: &Segment, mark: Mark) {
         let file = &segment.file;
-        if let Some(missing) = self.next_segment.filter(|next| *next != file.segment) {
+        if let Some(next) = self.next_segment.filter(|next| *next != file.segment) {
             let last = file.segment.get() - 1;
-            self.damaged(file, None, None, format!("segments {missing} to {last} are missing before this one"));
+            self.damaged(file, None, None, missing(next.get(), last, "before"));
             self.next_seqno = None;
         }
         let marked_end = match mark.segment.cmp(&file.segment) {
@@ -263,7 +273,9 @@ impl Walk {
             self.chain_open = chain_open;
         }
         if summary.entry_count > 0 {
-            self.report.end_lsn = Some(summary.last_entry.lsn.to_string());
+            // Streams of states know no LSN.
+            let lsn = summary.last_entry.lsn;
+            self.report.end_lsn = (lsn != Lsn::ZERO).then(|| lsn.to_string());
         }
         self.next_segment = Some(file.segment.next());
         if !matches!(scan.end, ScanEnd::Clean) {
@@ -296,6 +308,14 @@ impl Walk {
             let offset = Some(segment.header.geometry.content_end());
             self.damaged(&segment.file, offset, None, "the footer does not describe the segment's content".to_owned());
         }
+    }
+}
+
+/// Segments that are not there, on which side of the file that tells.
+fn missing(first: u64, last: u64, side: &str) -> String {
+    match first == last {
+        true => format!("segment {first} is missing {side} this one"),
+        false => format!("segments {first} to {last} are missing {side} this one"),
     }
 }
 
@@ -344,7 +364,7 @@ fn print(report: &Report) -> Result<(), InspectError> {
     let mib = report.verified_bytes as f64 / f64::from(1 << 20);
     let verdict = match (report.damage.len(), report.findings.len()) {
         (0, 0) => "intact".to_owned(),
-        (damage, findings) => format!("{damage} damaged places, {findings} findings"),
+        (damage, findings) => format!("not intact, damaged places: {damage}, findings: {findings}"),
     };
     let line = format!("{verdict}: {mib:.1} MiB in {:.2} s", report.seconds);
     Ok(output::table(&[vec![line]])?)

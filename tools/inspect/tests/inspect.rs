@@ -329,6 +329,13 @@ fn missing_files_and_damaged_registers_are_named() {
         assert!(text(&output).contains("damage: ("), "{register}: {}", text(&output));
         std::fs::write(&file, good).expect("put back");
     }
+    for folder in ["txn", "ledger"] {
+        let aside = sample.path().with_extension("aside");
+        std::fs::rename(sample.path().join(folder), &aside).expect("moved away");
+        let output = inspect(&["verify", &path]);
+        assert_eq!((code(&output), segments(&text(&output))), (5, 1), "{}", text(&output));
+        std::fs::rename(&aside, sample.path().join(folder)).expect("moved back");
+    }
     assert_eq!(code(&inspect(&["verify", &path])), 0);
     let nowhere = inspect(&["verify", "/nonexistent"]);
     assert_eq!(code(&nowhere), 2, "{:?}", code_and_error(&nowhere));
