@@ -67,6 +67,16 @@ pub enum Error {
         /// What is missing.
         reason: String,
     },
+    /// A part of a store is missing: put it back from the copy that the rest came from.
+    #[error("{} is an incomplete store: {missing} is missing, although {evidence}; put it back from the copy that the rest came from", path.display())]
+    Incomplete {
+        /// The store's folder.
+        path: PathBuf,
+        /// What is missing.
+        missing: String,
+        /// Why it must have been there.
+        evidence: String,
+    },
     /// A folder that a store should be created in is not empty.
     #[error("{} is not empty (it holds {found}); give an empty or new folder", path.display())]
     NotEmpty {
@@ -274,7 +284,7 @@ impl Error {
     #[must_use]
     pub fn is_corruption(&self) -> bool {
         match self {
-            Self::Corrupt(_) => true,
+            Self::Corrupt(_) | Self::Incomplete { .. } => true,
             Self::Poisoned { cause } => cause.is_corruption(),
             _ => false,
         }
@@ -292,6 +302,7 @@ fn remedy(error: &io::Error) -> &'static str {
         Some(libc::EMFILE | libc::ENFILE) => "raise the limit of open files",
         Some(libc::EFBIG) => "raise the limit of file sizes (ulimit -f)",
         Some(libc::ENOENT) => "check the path",
+        Some(libc::ENOTDIR) => "the path names a file where a folder is needed: name another one, or move the file away",
         _ => "mend the cause and start again",
     }
 }

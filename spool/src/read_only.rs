@@ -60,7 +60,7 @@ impl ReadOnlyStore<SystemDisk> {
     /// Looks at the store in `dir`.
     ///
     /// # Errors
-    /// `NotAStore`, `Corrupt` where the mark register is damaged, `UnsupportedVersion`, `Io`.
+    /// `NotAStore`, `Incomplete` without its mark register, `Corrupt` where that is damaged, `UnsupportedVersion`, `Io`.
     pub fn open(dir: &Path) -> Result<Self> {
         let disk = SystemDisk::new(Backend::Pwrite).map_err(|reason| Error::Backend { reason })?;
         Self::open_on(disk, dir)
@@ -107,10 +107,15 @@ impl<D: Disk> ReadOnlyStore<D> {
     /// Ordinals of the segment files of a stream, in order, whatever is in them.
     ///
     /// # Errors
-    /// `Io`.
+    /// `Io`, `Incomplete` where the stream's folder is missing.
     pub fn segment_ids(&self, stream: StreamKind) -> Result<Vec<segments::SegmentId>> {
         let dir = stream_dir(&self.dir, stream);
-        let listed = self.disk.list(&dir).doing("list", &dir)?;
+        let listed = match self.disk.list(&dir) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                return Err(crate::store::folder_missing(&self.dir, stream.name()));
+            }
+            listed => listed.doing("list", &dir)?,
+        };
         let mut found: Vec<_> = listed.iter().filter_map(|name| parse_segment_file_name(name)).collect();
         found.sort_unstable();
         Ok(found)

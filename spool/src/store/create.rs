@@ -4,6 +4,7 @@ use std::path::Path;
 
 use segments::{Mark, SegmentId, Seqno, StoreId, StreamEpoch, StreamKind};
 
+use super::open::check_marks_not_lost;
 use super::{STREAMS, Store};
 use crate::disk::Disk;
 use crate::environment::Environment;
@@ -45,7 +46,11 @@ fn make_folder<D: Disk>(disk: &D, dir: &Path) -> Result<()> {
     let not_empty = |found: &str| Err(Error::NotEmpty { path: dir.to_owned(), found: found.to_owned() });
     let folders: Vec<&str> = STREAMS.iter().map(|stream| stream.name()).chain([POOL_DIR, CURSORS_DIR]).collect();
     let unfinished_marks = format!("{MARKS_FILE}{UNFINISHED_SUFFIX}");
-    for name in disk.list(dir).doing("list", dir)? {
+    let names = disk.list(dir).doing("list", dir)?;
+    if !names.iter().any(|name| name == MARKS_FILE) {
+        check_marks_not_lost(disk, dir, &names)?;
+    }
+    for name in names {
         // `marks` appears last, so without it nothing was ever stored here.
         if name == LOCK_FILE || name == unfinished_marks {
             continue;

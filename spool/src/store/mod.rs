@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 
 use segments::{StoreId, StreamKind};
 
-use crate::disk::{BackendInUse, Disk, SystemDisk};
+use crate::disk::{Backend, BackendInUse, Disk, SystemDisk};
 use crate::environment::Environment;
 use crate::error::{Error, Result};
 use crate::layout::MARKS_FILE;
@@ -24,7 +24,7 @@ use crate::writer;
 
 pub(crate) use append::STATE_BYTES_MAX;
 pub use append::StateEntry;
-pub(crate) use open::check_is_store;
+pub(crate) use open::{check_is_store, folder_missing};
 
 /// A store on the operating system's files.
 pub type SystemStore = Store<SystemDisk>;
@@ -53,7 +53,7 @@ impl Store<SystemDisk> {
     /// Makes a new store in `dir`, which is made too where it is missing, and opens it.
     ///
     /// # Errors
-    /// `NotEmpty` for a folder with content, `Io`, and what [`Store::open`] says.
+    /// `NotEmpty` for a folder with content, `Incomplete` for what is left of a store, `Io`, and what [`Store::open`] says.
     pub fn create(dir: &Path, options: &StoreOptions) -> Result<Self> {
         Self::create_on(system_disk(options)?, Environment::system(), Drive::Threads, dir, options)
     }
@@ -61,7 +61,7 @@ impl Store<SystemDisk> {
     /// Opens the store in `dir`: takes its lock, recovers what a crash left, starts its threads.
     ///
     /// # Errors
-    /// `NotAStore`, `Locked` (by whom), `Corrupt` (which file and records), `Foreign`, `UnsupportedVersion`,
+    /// `NotAStore`, `Incomplete`, `Locked` (by whom), `Corrupt` (which file and records), `Foreign`, `UnsupportedVersion`,
     /// `OptionsDiffer` (another geometry), `Backend` (io_uring refused), `Io`.
     pub fn open(dir: &Path, options: &StoreOptions) -> Result<Self> {
         Self::open_on(system_disk(options)?, Environment::system(), Drive::Threads, dir, options)
@@ -70,9 +70,18 @@ impl Store<SystemDisk> {
     /// True when `dir` holds a store.
     ///
     /// # Errors
-    /// `Io` where that cannot be seen.
+    /// `Io` where that cannot be seen, `Incomplete` where parts of a store lie there without their mark register.
     pub fn exists(dir: &Path) -> Result<bool> {
-        dir.join(MARKS_FILE).try_exists().map_err(|error| Error::io("look for", &dir.join(MARKS_FILE), error))
+        let marks = dir.join(MARKS_FILE);
+        if marks.try_exists().map_err(|error| Error::io("look for", &marks, error))? {
+            return Ok(true);
+        }
+        let disk = SystemDisk::new(Backend::Pwrite).map_err(|reason| Error::Backend { reason })?;
+        match check_is_store(&disk, dir) {
+            Ok(()) => Ok(true),
+            Err(Error::NotAStore { .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 }
 

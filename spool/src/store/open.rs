@@ -3,14 +3,14 @@
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use segments::StreamKind;
+use segments::{StreamKind, parse_segment_file_name};
 
-use super::{Inner, Store, spawn};
+use super::{Inner, STREAMS, Store, spawn};
 use crate::cursor::CursorHub;
 use crate::disk::Disk;
 use crate::environment::Environment;
 use crate::error::{Error, IoContext, Result};
-use crate::layout::MARKS_FILE;
+use crate::layout::{CURSOR_SUFFIX, CURSORS_DIR, MARKS_FILE, POOL_DIR};
 use crate::lock::StoreLock;
 use crate::maintenance::{self, Maintenance};
 use crate::mark::{MarkRegister, Marks};
@@ -40,6 +40,7 @@ impl<D: Disk> Store<D> {
         disk.sync_dir(dir).doing("sync", dir)?;
         disk.sync_dir(parent_of(dir)).doing("sync", parent_of(dir))?;
         let mut marks = MarkRegister::open(&disk, dir)?;
+        check_folders(&disk, dir)?;
         check_geometry(marks.marks(), options, dir)?;
         let store = marks.marks().store;
         let mut pool = Pool::open(disk.clone(), dir, store, environment.clone(), options.recycled_segments_max)?;
@@ -96,9 +97,52 @@ pub(crate) fn check_is_store<D: Disk>(disk: &D, dir: &Path) -> Result<()> {
     if !disk.is_dir(dir).doing("look for", dir)? {
         return not_a_store("there is no such folder".to_owned());
     }
-    match disk.list(dir).doing("list", dir)?.iter().any(|name| name == MARKS_FILE) {
-        true => Ok(()),
-        false => not_a_store(format!("it has no file `{MARKS_FILE}`")),
+    let names = disk.list(dir).doing("list", dir)?;
+    if names.iter().any(|name| name == MARKS_FILE) {
+        return Ok(());
+    }
+    check_marks_not_lost(disk, dir, &names)?;
+    not_a_store(format!("it has no file `{MARKS_FILE}`"))
+}
+
+/// `marks` is there before the first segment and the first cursor. Where one of these lies without it, the folder is no
+/// new store but what is left of one.
+pub(super) fn check_marks_not_lost<D: Disk>(disk: &D, dir: &Path, names: &[String]) -> Result<()> {
+    let folders = STREAMS.map(StreamKind::name).into_iter().chain([CURSORS_DIR]);
+    for folder in folders.filter(|folder| names.iter().any(|name| name == folder)) {
+        let path = dir.join(folder);
+        if !disk.is_dir(&path).doing("look for", &path)? {
+            continue;
+        }
+        let content = disk.list(&path).doing("list", &path)?;
+        let is_ours = |name: &&String| parse_segment_file_name(name).is_some() || name.ends_with(CURSOR_SUFFIX);
+        if let Some(found) = content.iter().find(is_ours) {
+            return Err(Error::Incomplete {
+                path: dir.to_owned(),
+                missing: format!("the mark register `{MARKS_FILE}`"),
+                evidence: format!("{folder}/{found} is there"),
+            });
+        }
+    }
+    Ok(())
+}
+
+/// A store with its marks has all its folders, whatever is in them.
+fn check_folders<D: Disk>(disk: &D, dir: &Path) -> Result<()> {
+    for folder in STREAMS.map(StreamKind::name).into_iter().chain([CURSORS_DIR, POOL_DIR]) {
+        let path = dir.join(folder);
+        if !disk.is_dir(&path).doing("look for", &path)? {
+            return Err(folder_missing(dir, folder));
+        }
+    }
+    Ok(())
+}
+
+pub(crate) fn folder_missing(dir: &Path, folder: &str) -> Error {
+    Error::Incomplete {
+        path: dir.to_owned(),
+        missing: format!("the folder {folder}"),
+        evidence: format!("the mark register `{MARKS_FILE}` is there"),
     }
 }
 

@@ -116,6 +116,36 @@ fn folders_that_are_no_store<W: World>(world: W) {
 }
 
 #[test]
+fn what_is_left_of_a_store_is_damage_and_no_new_store() {
+    for (missing, word) in [("marks", "mark register"), ("ledger", "folder ledger"), ("cursors", "folder cursors")] {
+        let world = SystemWorld::<false>::new();
+        let store = world.create();
+        store.append_durable(TXN, entry(8, b"kept")).expect("durable");
+        store.close().expect("closed");
+        let path = world.dir().join(missing);
+        if path.is_dir() { std::fs::remove_dir_all(&path) } else { std::fs::remove_file(&path) }.expect("removed");
+        let opened = world.open_with(&StoreOptions::tiny()).map(drop).expect_err("refused");
+        assert!(opened.is_corruption() && opened.to_string().contains(word), "{missing}: {opened}");
+        match missing {
+            "marks" => {
+                let created = world.create_with(&StoreOptions::tiny()).map(drop).expect_err("refused");
+                assert!(matches!(created, Error::Incomplete { .. }), "{created}");
+                let exists = SystemStore::exists(&world.dir()).expect_err("neither there nor new");
+                assert!(matches!(exists, Error::Incomplete { .. }), "{exists}");
+                let looked = ReadOnlyStore::open(&world.dir()).map(drop).expect_err("refused");
+                assert!(matches!(looked, Error::Incomplete { .. }), "{looked}");
+            }
+            "ledger" => {
+                let look = ReadOnlyStore::open(&world.dir()).expect("the marks are there");
+                let error = look.latest_state(segments::StreamKind::Ledger).expect_err("not there");
+                assert!(matches!(error, Error::Incomplete { .. }), "{error}");
+            }
+            _ => {}
+        }
+    }
+}
+
+#[test]
 fn io_uring_refused_falls_back_and_says_so() {
     let refused = || Err("io_uring cannot be set up: refused by a filter".to_owned());
     let dir = tempfile::tempdir().expect("a folder");
