@@ -115,8 +115,10 @@ impl GroupBuilder {
         assert!(place.offset >= geometry.content_start());
         assert!(place.offset + group_bytes as u64 <= geometry.content_end(), "the group fits the segment");
         let mut at = GROUP_HEADER_BYTES;
+        let mut records_checksum = 0;
         while at < self.used_bytes {
-            let body_bytes = RecordHeader::sum(&mut buffer[at..], place.incarnation);
+            let (sum, body_bytes) = RecordHeader::sum(&mut buffer[at..], place.incarnation);
+            records_checksum = crc32c::crc32c_append(records_checksum, &sum.to_le_bytes());
             at += record_bytes(body_bytes as usize);
         }
         assert_eq!(at, self.used_bytes);
@@ -129,6 +131,7 @@ impl GroupBuilder {
             last_seqno: self.last_seqno,
             written_at: place.written_at,
             mark: place.mark,
+            records_checksum,
         };
         header.encode(place.incarnation, place.offset, buffer);
         group_bytes

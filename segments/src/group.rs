@@ -1,7 +1,9 @@
 //! The group header: the first bytes of one write.
 //!
 //! Its checksum covers the file's incarnation and the group's own offset, so a group that was misdirected, or that a
-//! recycled file still holds from a former life, is not taken for one of this place.
+//! recycled file still holds from a former life, is not taken for one of this place. It also covers the records, through
+//! their header checksums: a header that was torn off its records and later joined with those of an earlier attempt at
+//! the same place does not fit them.
 
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -33,7 +35,8 @@ pub(crate) struct RawGroupHeader {
     pub(crate) mark_seqno: U64,
     pub(crate) mark_lsn: U64,
     pub(crate) mark_timeline: U32,
-    pub(crate) reserved: [u8; 16],
+    pub(crate) records_checksum: U32,
+    pub(crate) reserved: [u8; 12],
     pub(crate) checksum: U32,
 }
 
@@ -41,6 +44,7 @@ const _: () = assert!(size_of::<RawGroupHeader>() == GROUP_HEADER_BYTES);
 const _: () = assert!(GROUP_HEADER_BYTES.is_multiple_of(crate::record::BODY_ALIGNMENT));
 const _: () = assert!(std::mem::offset_of!(RawGroupHeader, first_seqno) == 16);
 const _: () = assert!(std::mem::offset_of!(RawGroupHeader, mark_segment) == 40);
+const _: () = assert!(std::mem::offset_of!(RawGroupHeader, records_checksum) == 76);
 const _: () = assert!(std::mem::offset_of!(RawGroupHeader, checksum) == CHECKED_BYTES);
 
 /// A place below which everything is durable and nothing is ever cut.
@@ -85,6 +89,8 @@ pub struct GroupHeader {
     pub written_at: UnixMicros,
     /// What was known to be durable when it was written.
     pub mark: Mark,
+    /// CRC-32C over the header checksums of the group's records, in order.
+    pub records_checksum: u32,
 }
 
 impl GroupHeader {
@@ -103,7 +109,8 @@ impl GroupHeader {
             mark_seqno: U64::new(self.mark.position.seqno.get()),
             mark_lsn: U64::new(self.mark.position.lsn.get()),
             mark_timeline: U32::new(self.mark.position.timeline.get()),
-            reserved: [0; 16],
+            records_checksum: U32::new(self.records_checksum),
+            reserved: [0; 12],
             checksum: U32::ZERO,
         };
         raw.checksum = U32::new(salted_checksum(&raw.as_bytes()[..CHECKED_BYTES], [incarnation.get(), offset]));
@@ -177,6 +184,7 @@ impl RawGroupHeader {
             last_seqno: Seqno::new(self.last_seqno.get()),
             written_at: UnixMicros::new(self.written_at.get()),
             mark: Mark { segment: SegmentId::new(self.mark_segment.get()), offset: self.mark_offset.get(), position },
+            records_checksum: self.records_checksum.get(),
         }
     }
 }

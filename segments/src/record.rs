@@ -97,12 +97,12 @@ impl RecordHeader {
         to[..RECORD_HEADER_BYTES].copy_from_slice(raw.as_bytes());
     }
 
-    /// Puts the header's checksum in place and returns the length of the body that follows.
-    pub(crate) fn sum(header: &mut [u8], incarnation: Incarnation) -> u32 {
+    /// Puts the header's checksum in place; returns it and the length of the body that follows.
+    pub(crate) fn sum(header: &mut [u8], incarnation: Incarnation) -> (u32, u32) {
         let sum = salted_checksum(&header[..CHECKED_BYTES], [incarnation.get()]);
         let raw = RawRecordHeader::mut_from_bytes(&mut header[..RECORD_HEADER_BYTES]).expect("unaligned, of this size");
         raw.header_checksum = U32::new(sum);
-        raw.stored_bytes.get()
+        (sum, raw.stored_bytes.get())
     }
 
     /// Checks a header at `offset` of its file. Nothing in it is believed before its checksum holds.
@@ -189,7 +189,7 @@ mod tests {
         };
         let mut bytes = vec![0; RECORD_HEADER_BYTES];
         RecordHeader::encode_unsummed(&meta, 3, checksum(b"abc"), &mut bytes);
-        assert_eq!(RecordHeader::sum(&mut bytes, INCARNATION), 3);
+        assert_eq!(RecordHeader::sum(&mut bytes, INCARNATION).1, 3);
         bytes
     }
 

@@ -48,6 +48,7 @@ impl<'a> GroupView<'a> {
     fn verify_records(&self, geometry: &Geometry, incarnation: Incarnation) -> Result<(), FormatError> {
         let used = self.header.used_bytes as usize;
         let mut at = GROUP_HEADER_BYTES;
+        let mut records_checksum = 0;
         // The header's check has bound first, last and count, so these numbers exist.
         let seqnos = (self.header.first_seqno.get()..=self.header.last_seqno.get()).map(Seqno::new);
         for expected in seqnos {
@@ -68,6 +69,7 @@ impl<'a> GroupView<'a> {
             }
             let body = &self.bytes[at + RECORD_HEADER_BYTES..][..body_bytes];
             header.check_body(body, offset + RECORD_HEADER_BYTES as u64)?;
+            records_checksum = crc32c::crc32c_append(records_checksum, &header.header_checksum.to_le_bytes());
             at += record_bytes(body_bytes);
             if at > used {
                 return Err(FormatError::corrupt(
@@ -78,9 +80,15 @@ impl<'a> GroupView<'a> {
                 ));
             }
         }
-        match at == used {
+        if at != used {
+            return Err(FormatError::corrupt("end of records", self.offset + at as u64, used, at));
+        }
+        match records_checksum == self.header.records_checksum {
             true => Ok(()),
-            false => Err(FormatError::corrupt("end of records", self.offset + at as u64, used, at)),
+            false => {
+                let expected = self.header.records_checksum;
+                Err(FormatError::checksum("records of a group", self.offset, expected, records_checksum))
+            }
         }
     }
 

@@ -142,6 +142,8 @@ fn groups_and_records_lie_where_the_page_says() {
         assert_eq!(fields.number("mark_seqno"), told.mark.position.seqno.get());
         assert_eq!(fields.number("mark_lsn"), told.mark.position.lsn.get());
         assert_eq!(fields.number("mark_timeline"), u64::from(told.mark.position.timeline.get()));
+        let sums: Vec<u8> = group.records().flat_map(|record| record.header_checksum.to_le_bytes()).collect();
+        assert_eq!(fields.number("records_checksum"), u64::from(checksum(&sums)));
         let mut summed = bytes[at..at + 92].to_vec();
         summed.extend(header.incarnation.get().to_le_bytes());
         summed.extend(group.offset().to_le_bytes());

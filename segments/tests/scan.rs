@@ -176,6 +176,20 @@ fn a_group_of_other_seqnos_or_of_another_place_is_not_taken() {
     assert_eq!(seen.len(), 2, "a misdirected group has the wrong offset in its checksum");
 }
 
+/// Two writes at one place in one life, the second torn: its header with the first one's later records is no group.
+#[test]
+fn a_header_does_not_fit_the_records_of_an_earlier_write_at_its_place() {
+    let (mut first, mut second) = (Image::new(9), Image::new(9));
+    first.group(&[(true, true, &[1; 400]), (true, true, &[2; 400])]);
+    second.group(&[(true, true, &[3; 400]), (true, true, &[4; 400])]);
+    let mut mixed = second.bytes.clone();
+    let second_record = 512 + 96 + 48 + 400;
+    mixed[second_record..1536].copy_from_slice(&first.bytes[second_record..1536]);
+    let (scan, seen) = run(&mixed, &first.header, 0);
+    assert!(matches!(scan.end, ScanEnd::Torn { .. }), "{:?}", scan.end);
+    assert!(seen.is_empty(), "records of two writes were read as one group");
+}
+
 #[test]
 fn every_prefix_of_a_file_is_read_without_panic() {
     let image = five_groups();
