@@ -35,6 +35,7 @@ lint: ## formatting, clippy without a warning, and the repository's own rules
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	$(PYTHON) tools/setup/tidy.py
+	$(PYTHON) -B tools/setup/test_run_tests.py -q
 
 format: ## format the source
 	$(CARGO) fmt --all

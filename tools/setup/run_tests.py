@@ -51,7 +51,7 @@ class Parser:
             source, binary = match.groups()
             crate = re.sub(r"-[0-9a-f]{16}$", "", Path(binary).name)
             kind = "unit" if "unittests" in text else "tests"
-            self.suites.append(Suite(f"{crate} ({kind})", may_be_empty=source.endswith("main.rs")))
+            self.suites.append(Suite(f"{crate} ({kind})", may_be_empty=kind == "unit" and source.endswith("main.rs")))
         elif match := DOC_TESTS.match(text):
             self.suites.append(Suite(f"{match[1]} (doc)", may_be_empty=True))
         elif (match := RESULT.match(text)) and self.suites:
