@@ -124,6 +124,8 @@ fn init_writes_a_configuration_that_is_accepted_and_prints_sql() {
         "GRANT USAGE ON SCHEMA \"sales\" TO \"walspool\";",
         "CREATE PUBLICATION \"walspool_shop\" FOR TABLE \"public\".\"orders\", \"sales\".\"lines\";",
         "GRANT SET ON PARAMETER session_replication_role TO \"walspool\";",
+        "'GRANT CONNECT, CREATE ON DATABASE %I TO \"walspool\"', current_database()",
+        "GRANT SELECT, INSERT, UPDATE, DELETE, TRUNCATE ON \"public\".\"orders\", \"sales\".\"lines\" TO \"walspool\";",
     ] {
         assert!(sql.contains(expected), "{expected} is not in:\n{sql}");
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use replay::SourceTime;
 use replay::transaction::RelationVersion;
-use segments::Position;
+use segments::{Lsn, Position};
 
 use super::row::Row;
 use super::source::SourceRelation;
@@ -14,11 +14,20 @@ use super::source::SourceRelation;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RelationId(pub(crate) usize);
 
+/// Which source transaction steps belong to, for messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SourceTransaction {
+    /// Its id at the source; 0 for a message outside transactions.
+    pub xid: u32,
+    /// Where its commit record begins in the source's WAL.
+    pub commit_lsn: Lsn,
+}
+
 /// A step of the stream, in its order.
 #[derive(Clone, Debug)]
 pub enum Step {
     /// A source transaction begins.
-    Begin,
+    Begin(SourceTransaction),
     /// A row changes.
     Change {
         /// The relation version that the rows are decoded with.

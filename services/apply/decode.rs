@@ -3,7 +3,7 @@
 use replay::transaction::{Change as SourceChange, Event, OldRow, Reader, RecordInput, Row as SourceRow};
 use segments::{Position, RecordRef};
 
-use super::change::{Change, Relations, Step};
+use super::change::{Change, Relations, SourceTransaction, Step};
 use super::error::{ApplyError, Result};
 use super::row::Row;
 
@@ -28,7 +28,9 @@ impl Decoder {
         let undecodable = |error: replay::BodyError| ApplyError::Undecodable(format!("record {}: {error}", meta.seqno));
         for event in self.reader.feed(input).map_err(undecodable)? {
             match event.map_err(undecodable)? {
-                Event::Begin(_) => steps.push(Step::Begin),
+                Event::Begin(begin) => {
+                    steps.push(Step::Begin(SourceTransaction { xid: begin.xid, commit_lsn: begin.final_lsn }));
+                }
                 Event::Relation(_) => {}
                 Event::Change(change) => steps.extend(step_of(change, relations)),
                 Event::Commit(commit) => {

@@ -4,6 +4,8 @@ use tokio_postgres::error::{DbError, SqlState};
 
 use crate::runtime::Reason;
 
+use super::change::SourceTransaction;
+
 /// Result of this module.
 pub type Result<T, E = ApplyError> = std::result::Result<T, E>;
 
@@ -60,6 +62,16 @@ impl ApplyError {
             Self::Store(error) => Some(reason_of_store(error)),
             Self::Stopped => None,
         }
+    }
+
+    /// Names the source transaction of a conflict, where it is known, and the way out.
+    pub(crate) fn in_transaction(self, transaction: Option<SourceTransaction>) -> Self {
+        let Self::Conflict { table, problem } = self else { return self };
+        let which = transaction.map_or_else(String::new, |SourceTransaction { xid, commit_lsn }| {
+            format!("; source transaction {xid}, committed at {commit_lsn}")
+        });
+        let problem = format!("{problem}{which}; remove or correct the row at the target, apply goes on by itself");
+        Self::Conflict { table, problem }
     }
 
     /// Whether the store must be opened again before anything can go on.
@@ -182,6 +194,17 @@ fn describe_chain(error: &dyn std::error::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_conflict_names_its_source_transaction_and_the_way_out() {
+        let conflict = || ApplyError::Conflict { table: "public.t".to_owned(), problem: "no such row".to_owned() };
+        let transaction = SourceTransaction { xid: 742, commit_lsn: segments::Lsn::new(0x1_0000_0020) };
+        let text = conflict().in_transaction(Some(transaction)).to_string();
+        assert!(text.contains("source transaction 742, committed at 1/20; remove or correct the row"), "{text}");
+        let text = conflict().in_transaction(None).to_string();
+        assert!(text.starts_with("table public.t: no such row; remove or correct"), "{text}");
+        assert_eq!(ApplyError::Unreachable("x".to_owned()).in_transaction(Some(transaction)).to_string(), "target: x");
+    }
 
     #[test]
     fn codes_are_sorted_by_what_helps() {

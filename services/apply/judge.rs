@@ -37,7 +37,8 @@ pub(crate) struct StoreSide {
 pub(crate) fn judge(store: &StoreSide, found: Option<Progress>) -> Result<Progress> {
     let needs_resync = |what: String| {
         Err(ApplyError::NeedsResync(format!(
-            "{what}; to load the tables again, stop walspool, drop the slot and move the store away"
+            "{what}; to load the tables again, stop walspool, drop the slot, move the store away, empty the \
+             target's tables, and start walspool"
         )))
     };
     let Some(progress) = found else {

@@ -65,7 +65,9 @@ pub fn register<D: Disk>(store: &Store<D>, cursor_name: &str) -> Result<()> {
 /// [`ApplyError::Store`] when the store must be opened again; the supervisor does that and calls again.
 pub async fn run<D: Disk>(mut context: ApplyContext<D>) -> Result<()> {
     register(&context.store, &context.cursor_name)?;
-    context.board.set(Service::Apply, Report::waiting("waits for the initial load"));
+    if context.beginning.borrow().is_none() {
+        context.board.set(Service::Apply, Report::waiting("waits for the initial load"));
+    }
     let Some(beginning) = wait_for_beginning(&mut context).await else {
         context.board.set(Service::Apply, Report::stopped());
         return Ok(());

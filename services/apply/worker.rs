@@ -18,7 +18,7 @@ use spool::{BatchLimits, Cursor};
 
 use crate::runtime::lifecycle::{Phase, Shutdown};
 
-use super::change::{Relations, Step};
+use super::change::{Relations, SourceTransaction, Step};
 use super::decode::Decoder;
 use super::error::{ApplyError, Result};
 use super::statistics::{ApplyStatistics, GroupCounts};
@@ -67,6 +67,9 @@ pub(crate) struct Worker<'a, D: Disk> {
     relations: Relations,
     group: Group,
     in_transaction: bool,
+    /// The source transaction that a failure would be about: the only one of the group. Several share one only until the
+    /// first failure, see `alone_until`.
+    suspect: Option<SourceTransaction>,
 }
 
 impl<'a, D: Disk> Worker<'a, D> {
@@ -86,11 +89,17 @@ impl<'a, D: Disk> Worker<'a, D> {
             relations: Relations::default(),
             group: Group::default(),
             in_transaction: false,
+            suspect: None,
         }
     }
 
     /// Applies until a stop is asked for or something fails.
     pub(crate) async fn run(&mut self) -> Result<Ended> {
+        let ended = self.apply().await;
+        ended.map_err(|error| error.in_transaction(self.suspect))
+    }
+
+    async fn apply(&mut self) -> Result<Ended> {
         loop {
             if self.shutdown.requested() && !self.in_transaction {
                 self.commit_group().await?;
@@ -144,8 +153,9 @@ impl<'a, D: Disk> Worker<'a, D> {
 
     async fn step(&mut self, step: Step) -> Result<()> {
         match step {
-            Step::Begin => {
+            Step::Begin(transaction) => {
                 assert!(!self.in_transaction, "the decoder keeps entries apart");
+                self.suspect = (self.group.transactions == 0).then_some(transaction);
                 self.in_transaction = true;
                 self.group.begun.get_or_insert_with(Instant::now);
                 Ok(())

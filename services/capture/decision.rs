@@ -153,7 +153,7 @@ pub enum Decision {
 /// Looks the situation up in the table. `slot_name` is only for messages.
 #[must_use]
 pub fn decide(slot_name: &str, wishes: Wishes, store: &StoreFacts, source: &SourceFacts) -> (Row, Decision) {
-    if let Some(refusal) = check_identity(store, source).or_else(|| check_end(store, source)) {
+    if let Some(refusal) = check_identity(slot_name, store, source).or_else(|| check_end(slot_name, store, source)) {
         return refusal;
     }
     let Some(slot) = &source.slot else {
@@ -173,7 +173,7 @@ pub fn decide(slot_name: &str, wishes: Wishes, store: &StoreFacts, source: &Sour
     }
 }
 
-fn check_identity(store: &StoreFacts, source: &SourceFacts) -> Option<(Row, Decision)> {
+fn check_identity(slot_name: &str, store: &StoreFacts, source: &SourceFacts) -> Option<(Row, Decision)> {
     let recorded = store.identity.as_ref()?;
     let seen = &source.identity;
     if recorded.system_identifier != seen.system_identifier {
@@ -194,8 +194,11 @@ fn check_identity(store: &StoreFacts, source: &SourceFacts) -> Option<(Row, Deci
     if recorded.timeline != seen.timeline {
         let detail = format!(
             "the store was filled on timeline {}, the server is on timeline {}: it was promoted or restored since, and \
-             what it holds between our end {} and the switch is not known; drop the slot and load into a new store",
-            recorded.timeline, seen.timeline, store.durable_end
+             what it holds between our end {} and the switch is not known: {}",
+            recorded.timeline,
+            seen.timeline,
+            store.durable_end,
+            load_again(slot_name)
         );
         return Some(("other_timeline", refuse(Reason::TimelineDiverged, detail)));
     }
@@ -204,12 +207,14 @@ fn check_identity(store: &StoreFacts, source: &SourceFacts) -> Option<(Row, Deci
 
 /// Only flushed WAL is ever sent, so a server whose WAL ends below our end is not where it was: it was put back from an
 /// older state without a new timeline.
-fn check_end(store: &StoreFacts, source: &SourceFacts) -> Option<(Row, Decision)> {
+fn check_end(slot_name: &str, store: &StoreFacts, source: &SourceFacts) -> Option<(Row, Decision)> {
     (store.durable_end > source.wal_end).then(|| {
         let detail = format!(
             "the server's WAL ends at {}, below the store's end {}: it was put back from an older state, and what it \
-             writes from here on contradicts the store; drop the slot and load into a new store",
-            source.wal_end, store.durable_end
+             writes from here on contradicts the store: {}",
+            source.wal_end,
+            store.durable_end,
+            load_again(slot_name)
         );
         ("source_behind", refuse(Reason::TimelineDiverged, detail))
     })
@@ -224,7 +229,8 @@ fn without_slot(slot_name: &str, origin: Origin) -> (Row, Decision) {
         Origin::Settled => {
             let detail = format!(
                 "slot {slot_name:?} is gone from the server, and with it the changes since our end; it is not made anew \
-                 silently: drop store and slot and load again"
+                 silently: {}",
+                load_again_without_slot()
             );
             ("lost", refuse(Reason::SlotLost, detail))
         }
@@ -234,8 +240,9 @@ fn without_slot(slot_name: &str, origin: Origin) -> (Row, Decision) {
 fn kind_differs(slot_name: &str, origin: Origin, slot: &SlotFacts) -> (Row, Decision) {
     if origin == Origin::Settled {
         let detail = format!(
-            "slot {slot_name:?} was replaced by {}; our slot is gone: drop the store and load again with a free name",
-            slot.description
+            "slot {slot_name:?} was replaced by {}; our slot is gone: choose a free name in [source.logical] slot, and {}",
+            slot.description,
+            load_again_without_slot()
         );
         ("replaced", refuse(Reason::SlotLost, detail))
     } else {
@@ -286,15 +293,16 @@ fn settled(slot_name: &str, durable_end: Lsn, slot: &SlotFacts) -> (Row, Decisio
     }
     let Some(confirmed) = slot.confirmed_flush else {
         let detail = format!(
-            "slot {slot_name:?} has no confirmed position, so it is not the one this store was filled from: drop store \
-             and slot and load again"
+            "slot {slot_name:?} has no confirmed position, so it is not the one this store was filled from: {}",
+            load_again(slot_name)
         );
         return ("no_position", refuse(Reason::SlotLost, detail));
     };
     if confirmed > durable_end {
         let detail = format!(
             "slot {slot_name:?} is confirmed up to {confirmed}, the store ends at {durable_end}: the changes between are \
-             no longer sent; put back the newer store, or drop slot and store and load again"
+             no longer sent; put back the newer store, or {}",
+            load_again(slot_name)
         );
         return ("ahead", refuse(Reason::SlotAheadOfStore, detail));
     }
@@ -316,9 +324,23 @@ fn wait_for(slot_name: &str, pid: i32) -> Decision {
 
 fn invalidated(slot_name: &str, why: &str) -> String {
     format!(
-        "the server invalidated slot {slot_name:?}: {why}; the changes since our end are gone: drop store and slot and \
-         load again, and raise max_slot_wal_keep_size"
+        "the server invalidated slot {slot_name:?}: {why}; the changes since our end are gone: raise \
+         max_slot_wal_keep_size, and {}",
+        load_again(slot_name)
     )
+}
+
+/// The way out where changes are lost: everything from the beginning. Rows that stay at the target would be in the way of
+/// the copy, so emptying is part of it.
+pub(crate) fn load_again(slot_name: &str) -> String {
+    format!(
+        "load again: stop walspool, SELECT pg_drop_replication_slot('{slot_name}') at the source, move the store away, \
+         empty the target's tables, start walspool"
+    )
+}
+
+fn load_again_without_slot() -> &'static str {
+    "load again: stop walspool, move the store away, empty the target's tables, start walspool"
 }
 
 fn shown(lsn: Option<Lsn>) -> String {

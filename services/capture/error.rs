@@ -60,6 +60,9 @@ impl CaptureError {
         let detail = self.to_string();
         Some(match self {
             Self::Source(error) if error.is_slot_in_use() => Report::retrying(Reason::SlotInUse, detail),
+            Self::Source(ConnError::Server { .. } | ConnError::Auth { .. }) => {
+                Report::retrying(Reason::SourceUnreachable, format!("the source answers, but refuses: {detail}"))
+            }
             Self::Source(_) => Report::retrying(Reason::SourceUnreachable, detail),
             Self::Wait { reason, .. } | Self::Load { reason, .. } => Report::retrying(*reason, detail),
             Self::Refused { reason, .. } => Report::failed(*reason, detail),
@@ -73,5 +76,30 @@ impl CaptureError {
     #[must_use]
     pub fn sql(endpoint: &replay::conn::Endpoint, error: &tokio_postgres::Error) -> Self {
         Self::Source(replay::conn::sql::explain(endpoint, error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use replay::conn::Conninfo;
+
+    use super::*;
+
+    #[test]
+    fn a_source_that_answers_and_refuses_is_not_read_as_a_network_fault() {
+        let endpoint = Conninfo::parse("host=db user=ann").expect("valid").endpoint();
+        let refused = ConnError::Auth {
+            endpoint: endpoint.clone(),
+            user: "ann".to_owned(),
+            reason: "password authentication failed".to_owned(),
+            server: None,
+        };
+        let report = CaptureError::Source(refused).report().expect("shown");
+        assert_eq!(report.reason, Some(Reason::SourceUnreachable));
+        let detail = report.detail.expect("a detail");
+        assert!(detail.starts_with("the source answers, but refuses: ") && detail.contains("password"), "{detail}");
+        let away = ConnError::Unreachable { endpoint, reason: "no route".to_owned() };
+        let detail = CaptureError::Source(away).report().expect("shown").detail.expect("a detail");
+        assert!(detail.starts_with("cannot reach "), "{detail}");
     }
 }

@@ -10,7 +10,7 @@ use spool::disk::Disk;
 use tokio::sync::watch;
 
 use super::connect::{Met, judge, meet};
-use super::decision::{Decision, StoreFacts, Wishes};
+use super::decision::{Decision, StoreFacts, Wishes, load_again};
 use super::error::{CaptureError, Result};
 use super::manifest;
 use super::metrics::CaptureMetrics;
@@ -109,6 +109,7 @@ impl<D: Disk> Capture<D> {
                     return Err(error);
                 }
                 Err(error) => {
+                    let error = self.name_missing_publication(error);
                     self.show(&error);
                     match error {
                         // Nothing but an operator helps: look again at the longest interval.
@@ -129,6 +130,25 @@ impl<D: Disk> Capture<D> {
                     return Ok(());
                 }
             }
+        }
+    }
+
+    /// Slot and publication were there when the stream began, so an object that the server misses while it decodes is the
+    /// publication, as the catalogs were at that change. No publication that is made later helps there.
+    fn name_missing_publication(&self, error: CaptureError) -> CaptureError {
+        match error {
+            CaptureError::Source(error) if self.streaming_since.is_some() && error.is_undefined_object() => {
+                let logical = self.logical();
+                let end = self.context.store.watermarks(StreamKind::Txn).durable_entry_end.lsn;
+                let way_out = load_again(&logical.slot);
+                let detail = format!(
+                    "publication {:?} did not exist when changes behind {end} were made; making it now does not bring them \
+                     back: {way_out} ({error})",
+                    logical.publication
+                );
+                CaptureError::Refused { reason: Reason::NeedsResync, detail }
+            }
+            error => error,
         }
     }
 

@@ -31,8 +31,8 @@ pub(super) async fn connect(
     let secret = match url.resolve() {
         Ok(secret) => secret,
         Err(error) => {
-            let remedy = "set it for the user that walspool runs as";
-            findings.push(Finding::error("secret_unresolved", side, error.to_string()).with_remedy(remedy));
+            let finding = Finding::error("secret_unresolved", side, error.to_string());
+            findings.push(finding.with_remedy(url.remedy()));
             return None;
         }
     };
@@ -90,7 +90,9 @@ fn refusal(side: &'static str, conninfo: Option<&Conninfo>, error: &ConnError) -
             .with_remedy(format!("GRANT CONNECT ON DATABASE {database} TO {role};")),
         _ => match error {
             ConnError::Auth { .. } => Finding::error("authentication", side, message).with_remedy(format!(
-                "correct user and password, or pg_hba.conf; the role needs LOGIN: ALTER ROLE {role} LOGIN;"
+                "correct user and password, or pg_hba.conf; the role needs LOGIN: ALTER ROLE {role} LOGIN;\n\
+                 a password is looked for in the connection string (password=…, passfile=…), then in the file that \
+                 PGPASSFILE names, then in ~/.pgpass (mode 0600) of the user that walspool runs as"
             )),
             ConnError::Tls { .. } => Finding::error("tls", side, message)
                 .with_remedy("correct sslmode, sslrootcert, sslcert and sslkey, or the server's certificate"),

@@ -3,7 +3,7 @@
 //!
 //! Reading order: `connect` (how a failed connection becomes a finding), `catalog` (what is read about tables),
 //! `source`, `publication`, `tables`, `slot` (the source), `target`, `columns`, `progress`, `triggers` (the target),
-//! `store`, `existing` and `filesystem`, `ddl` and `types` (the SQL for what is missing).
+//! `store`, `existing_store` and `filesystem`, `ddl` and `types` (the SQL for what is missing).
 //!
 //! `walspool check` runs everything. `run` runs the same functions at its start ([`for_run`]) without those about slot
 //! and store, because capture decides about both at every connection, from the same facts, and has states for them.
@@ -12,7 +12,7 @@ mod catalog;
 mod columns;
 mod connect;
 mod ddl;
-mod existing;
+mod existing_store;
 mod filesystem;
 mod findings;
 mod progress;

@@ -46,8 +46,9 @@ fn store_facts(store: &StoreLook) -> Option<StoreFacts> {
     store.facts().cloned()
 }
 
-/// Who the server is and how far its WAL is flushed, as IDENTIFY_SYSTEM would say. The name of the current WAL file begins with the timeline; the
-/// control file would give that of the last checkpoint, which is the old one right after a promotion.
+/// Who the server is and how far its WAL is flushed, as IDENTIFY_SYSTEM would say. The name of the current WAL file
+/// begins with the timeline; the control file would give that of the last checkpoint, which is the old one right after
+/// a promotion.
 async fn identity(client: &Client) -> Result<(Identity, Lsn), Error> {
     let sql = "SELECT system_identifier, pg_catalog.current_database()::text, \
                       ('x' || pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 1, 8))::bit(32)::int4, \

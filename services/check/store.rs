@@ -5,11 +5,11 @@ use std::path::Path;
 use spool::SystemStore;
 use spool::disk::{Backend, Disk, SystemDisk};
 
-use super::existing::{self, Existing};
+use super::existing_store::{self, Existing};
 use super::filesystem::{self, FileSystem, Kind};
 use super::{Findings, STORE};
 use crate::capture::decision::StoreFacts;
-use crate::config::units::format_bytes;
+use crate::config::units::{format_bytes, format_configured};
 use crate::config::{Config, Environment, StoreBackend, StoreConfig};
 use crate::finding::Finding;
 
@@ -40,14 +40,14 @@ pub(super) fn check(config: &Config, findings: &mut Findings) -> StoreLook {
     let store = &config.store;
     let found = filesystem::nearest_existing(&store.path);
     directory(store, &found, findings);
-    let exists = SystemStore::exists(&store.path).unwrap_or(false);
-    if !exists {
+    let exists = exists(store, findings);
+    if exists == Some(false) {
         empty(store, findings);
     }
     match filesystem::look(&found) {
         Ok(system) => {
             kind(&store.path, config.environment, &system, findings);
-            if !exists {
+            if exists == Some(false) {
                 space(store, &system, findings);
             }
         }
@@ -57,7 +57,27 @@ pub(super) fn check(config: &Config, findings: &mut Findings) -> StoreLook {
         }
     }
     backend(store, findings);
-    StoreLook { existing: exists.then(|| existing::look(config, findings)) }
+    let existing = match exists {
+        Some(true) => Some(existing_store::look(config, findings)),
+        Some(false) => None,
+        None => Some(Existing::default()),
+    };
+    StoreLook { existing }
+}
+
+/// Whether a store is there; `None`, with a finding, where that cannot be seen. What cannot be seen is never called new:
+/// that would ask for an empty target and a free slot name, and so for dropping what belongs to this store.
+fn exists(store: &StoreConfig, findings: &mut Findings) -> Option<bool> {
+    match SystemStore::exists(&store.path) {
+        Ok(exists) => Some(exists),
+        Err(error) => {
+            // The folder's own finding says it already, with what to do.
+            if !findings.has("store_path") {
+                findings.push(existing_store::refusal(&error));
+            }
+            None
+        }
+    }
 }
 
 /// A folder with other things in it is never made a store.
@@ -103,10 +123,14 @@ fn directory(store: &StoreConfig, found: &Path, findings: &mut Findings) {
         && error.raw_os_error() != Some(libc::EROFS)
     {
         let message = format!("{} cannot be written: {error}", found.display());
-        let remedy = format!(
-            "# as root, for the user that walspool runs as:\nmkdir -p {0} && chown walspool: {0}",
-            store.path.display()
-        );
+        let path = store.path.display();
+        let command = if found == store.path {
+            // A store that another user made: its files need the new owner as well.
+            format!("chown -R walspool: {path}")
+        } else {
+            format!("mkdir -p {path} && chown walspool: {path}")
+        };
+        let remedy = format!("# as root, for the user that walspool runs as:\n{command}");
         findings.push(Finding::error("store_path", STORE, message).with_remedy(remedy));
     }
 }
@@ -164,7 +188,7 @@ fn space(store: &StoreConfig, system: &FileSystem, findings: &mut Findings) {
         let message = format!(
             "{} free, less than max_bytes ({}): capture will slow down before the budget is used",
             format_bytes(free),
-            format_bytes(store.max_bytes)
+            format_configured(store.max_bytes)
         );
         let remedy = "lower max_bytes in [store], or give the store a larger disk";
         findings.push(Finding::warning("store_disk_small", STORE, message).with_remedy(remedy));
@@ -195,16 +219,52 @@ mod tests {
         assert_eq!(judged(Kind::Memory, Environment::Production, false).len(), 1);
     }
 
-    #[test]
-    fn a_new_store_needs_room_for_its_first_segments() {
-        let store = StoreConfig {
-            path: "/srv/store".into(),
+    fn store_at(path: std::path::PathBuf) -> StoreConfig {
+        StoreConfig {
+            path,
             max_bytes: 1 << 30,
             segment_bytes: 64 << 20,
             backend: StoreBackend::Pwrite,
             spill_memory_bytes: 0,
             reserve_bytes: 1 << 20,
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_seen_is_not_called_new() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let look = |path: &Path| {
+            let mut findings = Findings::default();
+            let exists = exists(&store_at(path.to_owned()), &mut findings);
+            (exists, findings.all().first().map(|finding| finding.code))
         };
+        assert_eq!(look(folder.path()), (Some(false), None));
+        let file = folder.path().join("file");
+        std::fs::write(&file, "x").expect("written");
+        assert_eq!(look(&file), (None, Some("store_unreadable")));
+        // A store that lost its mark register, as an incomplete restore leaves it.
+        std::fs::create_dir(folder.path().join("cursors")).expect("made");
+        std::fs::write(folder.path().join("cursors/apply.cursor"), "x").expect("written");
+        assert_eq!(look(folder.path()), (None, Some("store_damaged")));
+        let unseen = StoreLook { existing: Some(Existing::default()) };
+        assert!(!unseen.is_new() && unseen.facts().is_none() && !unseen.in_use());
+    }
+
+    #[test]
+    fn a_folder_that_is_there_gets_its_owner_with_all_files() {
+        let mut findings = Findings::default();
+        directory(&store_at("/proc".into()), Path::new("/proc"), &mut findings);
+        let remedy = findings.all()[0].remedy.clone().expect("a remedy");
+        assert!(remedy.ends_with("\nchown -R walspool: /proc"), "{remedy}");
+        let mut findings = Findings::default();
+        directory(&store_at("/proc/store".into()), Path::new("/proc"), &mut findings);
+        let remedy = findings.all()[0].remedy.clone().expect("a remedy");
+        assert!(remedy.ends_with("\nmkdir -p /proc/store && chown walspool: /proc/store"), "{remedy}");
+    }
+
+    #[test]
+    fn a_new_store_needs_room_for_its_first_segments() {
+        let store = store_at("/srv/store".into());
         for (free_bytes, expected) in
             [(257 << 20, Some("store_disk_small")), ((257 << 20) - 1, Some("store_disk_full")), (1 << 30, None)]
         {

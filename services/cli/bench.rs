@@ -47,7 +47,7 @@ pub(super) fn run(global: &Global, command: &BenchCommand) -> Result<Exit, Failu
     if global.json {
         output::print_json(&report)?;
     } else {
-        output::print(&report.to_string())?;
+        output::print(&format!("{report}\n"))?;
     }
     Ok(Exit::Ok)
 }

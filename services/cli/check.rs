@@ -80,6 +80,18 @@ fn text(findings: &Findings) -> String {
         Exit::Temporary => "not checked to the end",
         _ => "refused",
     };
-    text.push_str(&format!("{verdict}: {errors} errors, {unreachable} unreachable, {warnings} warnings\n"));
+    let (errors, warnings) = (output::counted(errors, "error"), output::counted(warnings, "warning"));
+    text.push_str(&format!("{verdict}: {errors}, {unreachable} unreachable, {warnings}\n"));
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_is_no_plural() {
+        assert_eq!(text(&Findings::default()), "ok: 0 errors, 0 unreachable, 0 warnings\n");
+        assert_eq!(output::counted(1, "warning"), "1 warning");
+    }
 }

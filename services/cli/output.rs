@@ -27,6 +27,11 @@ pub(super) fn print_json(value: &impl Serialize) -> Result<(), Failure> {
     print(&text)
 }
 
+/// `1 row`, `2 rows`: with the plural by an `s`.
+pub(super) fn counted(count: usize, what: &str) -> String {
+    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
+}
+
 /// Findings for people: one block each, errors first, remedies indented below.
 pub(super) fn findings_text(findings: &[Finding]) -> String {
     let mut ordered: Vec<&Finding> = findings.iter().collect();

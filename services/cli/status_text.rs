@@ -37,9 +37,13 @@ fn head(text: &mut String, status: &Status) -> std::fmt::Result {
     if status.source_wal_held_bytes.is_some() {
         writeln!(text, "source WAL {} held by our slot", bytes(status.source_wal_held_bytes))?;
     }
-    let backend = status.backend.as_deref().unwrap_or("no writer");
-    let (used, free) = (format_bytes(status.store_bytes), format_bytes(status.store_free_bytes));
-    writeln!(text, "store      {}: {used}, {free} free, {backend}", status.store_path)?;
+    if !status.running && status.store_bytes == 0 {
+        writeln!(text, "store      {}: no store yet", status.store_path)?;
+    } else {
+        let backend = status.backend.as_deref().unwrap_or("no writer");
+        let (used, free) = (format_bytes(status.store_bytes), bytes(status.store_free_bytes));
+        writeln!(text, "store      {}: {used}, {free} free, {backend}", status.store_path)?;
+    }
     if let Some(reason) = &status.backend_fallback_reason {
         writeln!(text, "           io_uring is not used: {reason}")?;
     }
@@ -146,6 +150,7 @@ mod tests {
         assert!(text.starts_with("walspool   not running\nsource     retail\n"), "{text}");
         assert!(text.contains("source end -, received -, durable -, acknowledged -"), "{text}");
         assert!(text.contains("capture    lag -, -"), "{text}");
+        assert!(text.contains("store      /srv/store: no store yet"), "{text}");
     }
 
     #[test]

@@ -10,6 +10,8 @@ use crate::apply::ProgressKey;
 use crate::config::{Config, SecretUrl, TableName};
 use crate::exit::Exit;
 use crate::failure::Failure;
+use crate::runtime::state::{Readiness, Service, ServiceState};
+use crate::runtime::{Status, control};
 use crate::verify::{self, VerifyOptions};
 
 /// Compares every table at source and target behind a fence: counts, ordered hash, first keys that differ
@@ -32,13 +34,32 @@ pub(super) struct VerifyArgs {
 pub(super) fn run(global: &Global, args: &VerifyArgs) -> Result<Exit, Failure> {
     let loaded = global.load()?;
     let options = options(&loaded.config, args)?;
-    let report = small_runtime()?.block_on(verify::verify(&options))?;
+    let runtime = small_runtime()?;
+    // Without a daemon in reach (it may run elsewhere) the fence decides.
+    if let Ok(status) = runtime.block_on(control::ask_status(&loaded.config.control_socket()))
+        && let Some(why) = standstill(&status)
+    {
+        return Err(Failure::temporary(format!("the target cannot reach a fence: {why}"))
+            .with_remedy("mend that first; walspool status shows it"));
+    }
+    let report = runtime.block_on(verify::verify(&options))?;
     if global.json {
         output::print_json(&report)?;
     } else {
-        output::print(&report.to_string())?;
+        output::print(&format!("{report}\n"))?;
     }
     Ok(report.exit())
+}
+
+/// Why nothing goes on at the moment, if a service waits for a human.
+fn standstill(status: &Status) -> Option<String> {
+    [Service::Capture, Service::Apply].into_iter().find_map(|service| {
+        let report = status.services.get(&service)?;
+        let waits = report.state == ServiceState::Failed || report.readiness == Readiness::Blocked;
+        let reason = report.reason.filter(|_| waits)?;
+        let detail = report.detail.as_deref().map_or_else(String::new, |detail| format!(": {detail}"));
+        Some(format!("{service} says {reason}{detail}"))
+    })
 }
 
 fn options(config: &Config, args: &VerifyArgs) -> Result<VerifyOptions, Failure> {
@@ -69,4 +90,22 @@ fn options(config: &Config, args: &VerifyArgs) -> Result<VerifyOptions, Failure>
 pub(super) fn conninfo(url: &SecretUrl, side: &str) -> Result<Conninfo, Failure> {
     let secret = url.resolve().map_err(|error| Failure::usage(format!("[{side}] database_url: {error}")))?;
     Conninfo::parse(secret.expose()).map_err(|error| Failure::usage(format!("[{side}] database_url: {error}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::runtime::{Reason, Report};
+
+    #[test]
+    fn a_blocked_apply_is_named_and_one_that_tries_again_is_waited_for() {
+        let mut status = Status::unknown("retail", "/srv/store");
+        assert_eq!(standstill(&status), None);
+        status.services.insert(Service::Apply, Report::retrying(Reason::TargetUnreachable, "57P01"));
+        assert_eq!(standstill(&status), None);
+        status.services.insert(Service::Apply, Report::blocked(Reason::TargetConflict, "no such row"));
+        assert_eq!(standstill(&status).as_deref(), Some("apply says target_conflict: no such row"));
+        status.services.insert(Service::Capture, Report::failed(Reason::SlotLost, "gone"));
+        assert_eq!(standstill(&status).as_deref(), Some("capture says slot_lost: gone"));
+    }
 }

@@ -124,6 +124,21 @@ impl SecretUrl {
     }
 }
 
+impl SecretUrl {
+    /// What to do when [`SecretUrl::resolve`] fails.
+    pub fn remedy(&self) -> String {
+        match self {
+            Self::Inline(_) => "write the connection string into the document".to_owned(),
+            Self::EnvironmentVariable { name } => format!("set {name} for the user that walspool runs as"),
+            Self::File { path } => format!(
+                "write the connection string into {0}, and make it readable for the user that walspool runs as: \
+                 chown walspool: {0} && chmod 600 {0}",
+                path.display()
+            ),
+        }
+    }
+}
+
 fn read_variable(name: &str) -> Result<String, SecretError> {
     match std::env::var(name) {
         Ok(value) => Ok(value),

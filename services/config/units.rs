@@ -95,6 +95,17 @@ pub fn format_duration(duration: Duration) -> String {
     }
 }
 
+/// A size from the configuration for people: with the decimal unit that it was probably written in, `100 GB (93.1 GiB)`.
+pub fn format_configured(bytes: u64) -> String {
+    let binary = format_bytes(bytes);
+    let decimal = [("TB", 1_000 * GB), ("GB", GB), ("MB", 1_000_000)];
+    let written = decimal.into_iter().find(|(_, unit)| bytes >= *unit && bytes.is_multiple_of(*unit));
+    match written {
+        Some((name, unit)) if !bytes.is_multiple_of(MIB) => format!("{} {name} ({binary})", bytes / unit),
+        _ => binary,
+    }
+}
+
 /// A size for people: `25.7 KiB`.
 pub fn format_bytes(bytes: u64) -> String {
     const NAMES: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
@@ -166,5 +177,8 @@ mod tests {
         assert_eq!(format_bytes(512), "512 B");
         assert_eq!(format_bytes(26_317), "25.7 KiB");
         assert_eq!(format_bytes(64 * MIB), "64.0 MiB");
+        assert_eq!(format_configured(100 * GB), "100 GB (93.1 GiB)");
+        assert_eq!(format_configured(64 * MIB), "64.0 MiB");
+        assert_eq!(format_configured(12_345), "12.1 KiB");
     }
 }

@@ -1,5 +1,7 @@
 //! The SQL that `init` prints: role, publication and target role with the fewest rights that work.
 
+use std::collections::BTreeSet;
+
 use serde::Serialize;
 
 use super::Plan;
@@ -40,12 +42,7 @@ fn settings(plan: &Plan) -> SqlStep {
 fn role(plan: &Plan) -> SqlStep {
     let role = quote_identifier(&plan.role);
     let mut sql = format!("CREATE ROLE {role} LOGIN REPLICATION PASSWORD 'choose one';\n");
-    let mut schemas: Vec<&str> = plan.tables.iter().map(|(name, _)| name.schema.as_str()).collect();
-    schemas.sort_unstable();
-    schemas.dedup();
-    for schema in schemas {
-        sql.push_str(&format!("GRANT USAGE ON SCHEMA {} TO {role};\n", quote_identifier(schema)));
-    }
+    sql.push_str(&schema_usage(plan, &role));
     sql.push_str(&format!("GRANT SELECT ON {} TO {role};\n", table_list(plan)));
     SqlStep { title: "at the source, in its database: the role and its rights".into(), sql }
 }
@@ -62,15 +59,29 @@ fn publication(plan: &Plan) -> SqlStep {
 
 fn target(plan: &Plan) -> SqlStep {
     let role = quote_identifier(&plan.role);
+    let usage = schema_usage(plan, &role);
+    // Within a literal and within what `format` reads as a pattern.
+    let role_in_text = role.replace('\'', "''").replace('%', "%%");
     let sql = format!(
         "CREATE ROLE {role} LOGIN PASSWORD 'choose one';\n\
          -- Triggers and foreign keys have fired at the source already:\n\
          GRANT SET ON PARAMETER session_replication_role TO {role};\n\
-         -- apply keeps its progress in schema walspool:\n\
-         -- GRANT CREATE ON DATABASE the_target TO {role};\n\
-         -- The tables must exist. `walspool check` prints CREATE TABLE for each that is missing, and the grants.\n"
+         -- apply keeps its progress in schema walspool, which it makes in this database:\n\
+         DO $grant$ BEGIN\n  \
+           EXECUTE format('GRANT CONNECT, CREATE ON DATABASE %I TO {role_in_text}', current_database());\n\
+         END $grant$;\n\
+         -- The tables must exist; `walspool check` prints CREATE TABLE for each that is missing. Then:\n\
+         {usage}\
+         GRANT SELECT, INSERT, UPDATE, DELETE, TRUNCATE ON {tables} TO {role};\n",
+        tables = table_list(plan),
     );
-    SqlStep { title: "at the target, as a superuser: the role (SET ON PARAMETER needs PostgreSQL 15)".into(), sql }
+    SqlStep { title: "at the target, as a superuser, in its database: the role and its rights".into(), sql }
+}
+
+fn schema_usage(plan: &Plan, role: &str) -> String {
+    let schemas: BTreeSet<&str> = plan.tables.iter().map(|(name, _)| name.schema.as_str()).collect();
+    let grant = |schema: &&str| format!("GRANT USAGE ON SCHEMA {} TO {role};\n", quote_identifier(schema));
+    schemas.iter().map(grant).collect()
 }
 
 fn table_list(plan: &Plan) -> String {

@@ -6,6 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
+use tracing::Level;
 
 use super::state::{Readiness, Reason, Service, ServiceState};
 
@@ -134,17 +135,14 @@ impl StateBoard {
     fn set_at(&self, service: Service, mut report: Report, at_unix_us: u64) {
         report.since_unix_us = at_unix_us;
         self.sender.send_if_modified(|board| {
-            let changed = match board.get(&service) {
-                Some(old) if old.same_as(&report) => {
-                    report.since_unix_us = old.since_unix_us;
-                    false
-                }
-                _ => true,
-            };
-            if changed {
+            let old = board.get(&service);
+            if let Some(old) = old.filter(|old| old.same_as(&report)) {
+                report.since_unix_us = old.since_unix_us;
+            }
+            if is_news(old, &report) {
                 log_change(service, &report);
             }
-            let modified = board.get(&service) != Some(&report);
+            let modified = old != Some(&report);
             board.insert(service, report);
             modified
         });
@@ -173,11 +171,27 @@ fn log_change(service: Service, report: &Report) {
     let Report { state, readiness, .. } = report;
     let reason = report.reason.map(Reason::as_str);
     let detail = report.detail.as_deref();
-    if *readiness == Readiness::NotReady && reason.is_some() {
-        tracing::warn!(%service, %state, %readiness, reason, detail, "service state");
-    } else {
-        tracing::info!(%service, %state, %readiness, reason, detail, "service state");
+    match level_of(report) {
+        Level::ERROR => tracing::error!(%service, %state, %readiness, reason, detail, "service state"),
+        Level::WARN => tracing::warn!(%service, %state, %readiness, reason, detail, "service state"),
+        _ => tracing::info!(%service, %state, %readiness, reason, detail, "service state"),
     }
+}
+
+/// Whoever greps for warnings finds every service that has a named reason, and for errors those that wait for a human.
+fn level_of(report: &Report) -> Level {
+    match (report.state, report.reason) {
+        (ServiceState::Failed, _) => Level::ERROR,
+        (_, Some(_)) => Level::WARN,
+        (_, None) => Level::INFO,
+    }
+}
+
+/// Whether the log must hear of `report` after `old`. Another cause within the same state is news where the service does
+/// not work (the password is wrong now, no longer the network); where it works the detail is a figure that moves.
+fn is_news(old: Option<&Report>, report: &Report) -> bool {
+    let stands_still = report.reason.is_some() && !report.readiness.is_ready();
+    old.is_none_or(|old| !old.same_as(report) || (stands_still && old.detail != report.detail))
 }
 
 /// The wall clock in unix microseconds; 0 before 1970.
@@ -199,6 +213,27 @@ mod tests {
         assert_eq!((report.since_unix_us, report.detail.as_deref()), (10, Some("second try")));
         board.set_at(Service::Capture, Report::retrying(Reason::SlotInUse, "pid 7"), 30);
         assert_eq!(board.get(Service::Capture).expect("set").since_unix_us, 30);
+    }
+
+    #[test]
+    fn a_named_reason_is_a_warning_and_a_failure_an_error() {
+        assert_eq!(level_of(&Report::blocked(Reason::TargetConflict, "x")), Level::WARN);
+        assert_eq!(level_of(&Report::backpressured(Reason::DiskLow, "x")), Level::WARN);
+        assert_eq!(level_of(&Report::retrying(Reason::SourceUnreachable, "x")), Level::WARN);
+        assert_eq!(level_of(&Report::failed(Reason::SlotLost, "x")), Level::ERROR);
+        assert_eq!(level_of(&Report::waiting("x")), Level::INFO);
+        assert_eq!(level_of(&Report::running()), Level::INFO);
+    }
+
+    #[test]
+    fn another_cause_of_the_same_state_is_logged_and_a_moving_figure_is_not() {
+        let down = |detail: &str| Report::retrying(Reason::SourceUnreachable, detail);
+        assert!(is_news(None, &down("ended")));
+        assert!(is_news(Some(&down("ended")), &down("password authentication failed")));
+        assert!(!is_news(Some(&down("ended")), &down("ended")));
+        let held = |detail: &str| Report::degraded(Reason::WalRetentionHigh, detail);
+        assert!(!is_news(Some(&held("3 GB")), &held("4 GB")));
+        assert!(is_news(Some(&Report::running()), &held("3 GB")));
     }
 
     #[test]

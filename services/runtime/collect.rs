@@ -6,6 +6,7 @@ use spool::{CursorInfo, Hold, Holder, SegmentInfo};
 
 use super::board::readiness_of;
 use super::daemon::{Daemon, OpenStore};
+use super::state::{Service, ServiceState};
 use super::status::{ConsumerStatus, HoldStatus, LsnText, Status, TableStatus};
 use crate::capture::manifest;
 use crate::config::{APPLY_CONSUMER, Config};
@@ -42,7 +43,7 @@ fn store(status: &mut Status, daemon: &Daemon, open: &OpenStore, source_end: Opt
     status.backend_fallback_reason = backend.fallback_reason;
     status.recovery_cut = Some(store.recovery_report().has_cut());
     status.store_bytes = store.store_bytes();
-    status.store_free_bytes = store.free_bytes().unwrap_or(0);
+    status.store_free_bytes = store.free_bytes().ok();
     if end.seqno > segments::Seqno::NONE {
         status.durable = Some(LsnText(end.lsn));
         status.lag_bytes = source_end.map(|source| source.bytes_since(end.lsn));
@@ -52,7 +53,9 @@ fn store(status: &mut Status, daemon: &Daemon, open: &OpenStore, source_end: Opt
         status.databases = vec![manifest.database.clone()];
         status.dbname = Some(manifest.database);
     }
-    tables(status, &daemon.config, &book.ledger());
+    let capture = daemon.board.get(Service::Capture);
+    let is_streaming = capture.is_some_and(|report| report.state == ServiceState::Running);
+    tables(status, &daemon.config, &book.ledger(), if is_streaming { "streaming" } else { "waiting" });
     let applied = daemon.apply.as_ref().and_then(|statistics| statistics.applied());
     let segments = store.segments(StreamKind::Txn);
     for cursor in store.cursors().unwrap_or_default() {
@@ -79,8 +82,8 @@ fn hold(hold: &Hold) -> HoldStatus {
     }
 }
 
-/// The configured tables with what the ledger knows of them.
-pub(super) fn tables(status: &mut Status, config: &Config, ledger: &Ledger) {
+/// The configured tables with what the ledger knows of them; `cdc` is the word for those whose load is over.
+pub(super) fn tables(status: &mut Status, config: &Config, ledger: &Ledger, cdc: &str) {
     let settled = ledger.load != LoadState::Unfinished && ledger.slot.incarnation.is_some();
     for table in &config.dataset.tables {
         let name = table.name.to_string();
@@ -93,7 +96,7 @@ pub(super) fn tables(status: &mut Status, config: &Config, ledger: &Ledger) {
             source_table: name,
             destination_table: config.target.as_ref().map(|_| config.target_name(&table.name).to_string()),
             initial_load: word.to_owned(),
-            cdc: if settled { "streaming" } else { "waiting" }.to_owned(),
+            cdc: if settled { cdc } else { "waiting" }.to_owned(),
             rows_copied,
             error: record.and_then(|record| record.error.clone()),
         });

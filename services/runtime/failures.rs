@@ -35,7 +35,7 @@ pub(super) fn reason_of(error: &spool::Error) -> Option<Reason> {
 fn exit_of(error: &spool::Error) -> Exit {
     use spool::Error;
     match error {
-        Error::Corrupt(_) | Error::CursorDamaged { .. } => Exit::Corrupt,
+        Error::Corrupt(_) | Error::Incomplete { .. } | Error::CursorDamaged { .. } => Exit::Corrupt,
         Error::UnsupportedVersion { .. } | Error::Foreign { .. } | Error::Backend { .. } => Exit::Refused,
         Error::NotAStore { .. }
         | Error::NotEmpty { .. }
@@ -49,10 +49,12 @@ fn exit_of(error: &spool::Error) -> Exit {
     }
 }
 
-/// Rights and a read-only disk do not mend themselves; everything else may.
+/// Rights and a read-only disk do not mend themselves, a path that names a file is the configuration's; everything else
+/// may pass.
 fn exit_of_io(error: &io::Error) -> Exit {
     match error.kind() {
         io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied => Exit::Refused,
+        io::ErrorKind::NotADirectory => Exit::Usage,
         _ => Exit::Temporary,
     }
 }
@@ -89,12 +91,21 @@ mod tests {
             (io(io::ErrorKind::ReadOnlyFilesystem), Exit::Refused),
             (io(io::ErrorKind::PermissionDenied), Exit::Refused),
             (io(io::ErrorKind::StorageFull), Exit::Temporary),
+            (io(io::ErrorKind::NotADirectory), Exit::Usage),
             (spool::Error::Backend { reason: "io_uring is switched off".to_owned() }, Exit::Refused),
             (spool::Error::Invalid("no".to_owned()), Exit::Usage),
         ] {
             let text = error.to_string();
             assert_eq!(Failure::from(error).exit(), exit, "{text}");
         }
+        let incomplete = spool::Error::Incomplete {
+            path: PathBuf::from("/s"),
+            missing: "the folder ledger".to_owned(),
+            evidence: "the mark register `marks` is there".to_owned(),
+        };
+        let incomplete = Failure::from(incomplete);
+        assert_eq!(incomplete.exit(), Exit::Corrupt);
+        assert!(incomplete.to_string().starts_with("store_damaged: /s is an incomplete store: the folder ledger"));
         let locked = Failure::from(spool::Error::Locked { path: PathBuf::from("/s"), pid: Some(1) });
         assert!(locked.to_string().starts_with("store_locked: /s is in use by process 1"), "{locked}");
     }

@@ -27,6 +27,7 @@ use crate::check;
 use crate::config::{Config, RunOptions, SecretUrl};
 use crate::exit::Exit;
 use crate::failure::Failure;
+use crate::finding::Finding;
 use crate::load::LedgerBook;
 use crate::load::book::tables_never_loaded;
 
@@ -86,14 +87,25 @@ async fn start(daemon: &Arc<Daemon>) -> Result<Started, Failure> {
 }
 
 fn conninfos(config: &Config) -> Result<(Conninfo, Option<Conninfo>), Failure> {
-    let parse = |what: &str, url: &SecretUrl| {
-        let secret = url.resolve().map_err(|error| Failure::usage(format!("{what}: {error}")))?;
-        Conninfo::parse(secret.expose()).map_err(|error| Failure::usage(format!("{what}: {error}")))
-    };
-    let source = parse("[source] database_url", &config.source.database_url)?;
-    let target =
-        config.target.as_ref().map(|target| parse("[target] database_url", &target.database_url)).transpose()?;
-    Ok((source, target))
+    let source = conninfo("source", &config.source.database_url);
+    let target = config.target.as_ref().map(|target| conninfo("target", &target.database_url)).transpose();
+    match (source, target) {
+        (Ok(source), Ok(target)) => Ok((source, target)),
+        // Both at once, so that nobody mends one only to meet the other.
+        (source, target) => {
+            let findings = source.err().into_iter().chain(target.err()).collect();
+            Err(Failure::usage("the connection strings cannot be used").with_findings(findings))
+        }
+    }
+}
+
+fn conninfo(side: &str, url: &SecretUrl) -> Result<Conninfo, Finding> {
+    let subject = format!("[{side}] database_url");
+    let secret = url.resolve().map_err(|error| {
+        Finding::error("secret_unresolved", subject.clone(), error.to_string()).with_remedy(url.remedy())
+    })?;
+    Conninfo::parse(secret.expose())
+        .map_err(|error| Finding::error("connection_string", subject.clone(), error.to_string()))
 }
 
 async fn look_at_servers(config: &Config) -> Result<(), Failure> {
@@ -134,9 +146,15 @@ async fn create_store(config: &Config, options: &StoreOptions) -> Result<SystemS
 async fn bind_health(daemon: &Daemon) -> Result<HealthServer, Failure> {
     let address = daemon.options.health_listen.unwrap_or(daemon.config.admin.health_listen);
     HealthServer::bind(address).await.map_err(|error| {
-        Failure::temporary(format!("{address} cannot be listened on for /livez and /readyz: {error}")).with_remedy(
-            "stop what listens there, or choose another address with --health-listen or [admin] health_listen",
-        )
+        let message = format!("{address} cannot be listened on for /livez and /readyz: {error}");
+        match error.kind() {
+            // An address may still come, with its interface.
+            std::io::ErrorKind::AddrNotAvailable => Failure::temporary(message)
+                .with_remedy("name an address of this host with --health-listen or [admin] health_listen"),
+            _ => Failure::temporary(message).with_remedy(
+                "stop what listens there, or choose another address with --health-listen or [admin] health_listen",
+            ),
+        }
     })
 }
 
@@ -199,4 +217,22 @@ pub(super) fn fits(config: &Config, store: &SystemStore) -> Result<OpenStore, Fa
         ));
     }
     Ok(OpenStore { store: store.clone(), book })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_secret_that_is_missing_names_its_place_and_its_remedy() {
+        let variable = SecretUrl::EnvironmentVariable { name: "WALSPOOL_TEST_NOT_SET".to_owned() };
+        let finding = conninfo("source", &variable).expect_err("not set");
+        let (subject, remedy) = (finding.subject.as_str(), finding.remedy.as_deref().expect("a remedy"));
+        assert_eq!((finding.code, subject), ("secret_unresolved", "[source] database_url"));
+        assert_eq!(remedy, "set WALSPOOL_TEST_NOT_SET for the user that walspool runs as");
+        let file = SecretUrl::File { path: "/nonexistent/target.url".into() };
+        let finding = conninfo("target", &file).expect_err("not there");
+        let remedy = finding.remedy.expect("a remedy");
+        assert!(remedy.contains("chown walspool: /nonexistent/target.url"), "{remedy}");
+    }
 }

@@ -94,8 +94,8 @@ pub struct Status {
     pub source_wal_held_bytes: Option<u64>,
     /// Size of the store's files.
     pub store_bytes: u64,
-    /// Free bytes of the file system under it.
-    pub store_free_bytes: u64,
+    /// Free bytes of the file system under it; `null` without a store, or where the system does not say.
+    pub store_free_bytes: Option<u64>,
     /// The store's directory.
     pub store_path: String,
     /// `io_uring` or `pwrite`; `null` when no writer runs.
@@ -123,7 +123,7 @@ pub struct TableStatus {
     pub destination_table: Option<String>,
     /// `pending`, `copying`, `done`, `failed`, or `not_needed`.
     pub initial_load: String,
-    /// `streaming` once changes may reach the target, else `waiting`.
+    /// `streaming` while changes arrive that may reach the target, `stopped` without a daemon, else `waiting`.
     pub cdc: String,
     /// Rows copied by the initial load.
     pub rows_copied: u64,
@@ -150,7 +150,7 @@ pub struct ConsumerStatus {
     pub lag_seconds: Option<f64>,
     /// Where the oldest segment begins that it keeps.
     pub holds_from: Option<LsnText>,
-    /// `active`, `expired`, `damaged`.
+    /// `active`, `expired`, `damaged`; `stopped` for an active one without a daemon.
     pub state: String,
 }
 
@@ -255,7 +255,7 @@ impl Status {
             holds: Vec::new(),
             source_wal_held_bytes: None,
             store_bytes: 0,
-            store_free_bytes: 0,
+            store_free_bytes: None,
             store_path: store_path.to_owned(),
             backend: None,
             backend_fallback_reason: None,

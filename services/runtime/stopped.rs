@@ -5,13 +5,16 @@ use std::path::Path;
 
 use replay::state::{Ledger, Manifest};
 use segments::{Seqno, StreamKind};
-use spool::{Backend, Disk, ReadOnlyStore, SystemDisk};
+use spool::{Backend, CursorState, Disk, ReadOnlyStore, SystemDisk};
 
 use super::collect::{consumer, tables};
 use super::status::{LsnText, Status};
 use crate::config::Config;
 use crate::failure::Failure;
 use crate::load::BookError;
+
+/// How tables and consumers are shown of which nothing moves.
+const STOPPED: &str = "stopped";
 
 /// Reads the store. Without one, the document says only what the configuration does.
 ///
@@ -30,7 +33,7 @@ pub fn status(config: &Config) -> Result<Status, Failure> {
         None => None,
     };
     let ledger = ledger.unwrap_or_else(|| crate::load::book::new_ledger(config));
-    tables(&mut status, config, &ledger);
+    tables(&mut status, config, &ledger, STOPPED);
     Ok(status)
 }
 
@@ -50,14 +53,19 @@ fn look(status: &mut Status, store: &ReadOnlyStore, path: &Path) -> Result<Optio
     let segments = store.segments(StreamKind::Txn)?;
     for cursor in store.cursors()? {
         consumer(status, &cursor, &segments, None, end.lsn, None);
+        if cursor.state == CursorState::Active
+            && let Some(shown) = status.consumers.last_mut()
+        {
+            STOPPED.clone_into(&mut shown.state);
+        }
     }
     let Some(entry) = store.latest_state(StreamKind::Ledger)? else { return Ok(None) };
     let ledger = Ledger::decode(entry.kind, entry.schema, &entry.body);
     Ok(Some(ledger.map_err(|error| BookError::Body { stream: StreamKind::Ledger, error })?))
 }
 
-/// 0 where the system does not say.
-fn free_bytes(path: &Path) -> u64 {
-    let disk = SystemDisk::new(Backend::Pwrite).ok();
-    disk.and_then(|disk| disk.space(path).ok()).map_or(0, |space| space.free_bytes)
+/// `None` where the system does not say.
+fn free_bytes(path: &Path) -> Option<u64> {
+    let disk = SystemDisk::new(Backend::Pwrite).ok()?;
+    disk.space(path).ok().map(|space| space.free_bytes)
 }

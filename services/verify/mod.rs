@@ -58,8 +58,13 @@ pub const LOOKS_MAX: usize = 5;
 #[derive(Debug, thiserror::Error)]
 pub enum VerifyError {
     /// A server cannot be reached.
-    #[error(transparent)]
-    Connect(#[from] ConnError),
+    #[error("{side}: {error}")]
+    Connect {
+        /// `source` or `target`.
+        side: &'static str,
+        /// Why not.
+        error: ConnError,
+    },
     /// A server's answer to a query was an error, or the connection went away.
     #[error("{}", crate::apply::error::message_of(.0))]
     Sql(#[from] tokio_postgres::Error),
@@ -88,7 +93,7 @@ pub enum VerifyError {
 impl From<VerifyError> for Failure {
     fn from(error: VerifyError) -> Self {
         match &error {
-            VerifyError::Connect(inner) if !inner.is_temporary() => Self::new(Exit::Usage, error.to_string()),
+            VerifyError::Connect { error: inner, .. } if !inner.is_temporary() => Self::new(Exit::Usage, error.to_string()),
             VerifyError::Shape(_) => Self::new(Exit::Negative, error.to_string()),
             _ => Self::temporary(error.to_string()),
         }
@@ -101,9 +106,9 @@ impl From<VerifyError> for Failure {
 /// When there is no answer: a server is away, a table is missing, the fence is not reached in time.
 pub async fn verify(options: &VerifyOptions) -> Result<VerifyReport, VerifyError> {
     // The tasks carry the connections and live as long as this call.
-    let (source, _source_task) = connect(&options.source).await?;
-    let (source_writer, _writer_task) = connect(&options.source).await?;
-    let (target, _target_task) = connect(&options.target).await?;
+    let (source, _source_task) = connect("source", &options.source).await?;
+    let (source_writer, _writer_task) = connect("source", &options.source).await?;
+    let (target, _target_task) = connect("target", &options.target).await?;
     let sides = Sides { source: &source, source_writer: &source_writer, target: &target };
     let mut pairs = Vec::with_capacity(options.tables.len());
     for names in &options.tables {
@@ -126,10 +131,10 @@ pub async fn verify(options: &VerifyOptions) -> Result<VerifyReport, VerifyError
     Ok(VerifyReport::new(fence, states.into_iter().map(|state| state.report(options.shown_max)).collect()))
 }
 
-async fn connect(conninfo: &Conninfo) -> Result<(Client, ConnectionTask), VerifyError> {
+async fn connect(side: &'static str, conninfo: &Conninfo) -> Result<(Client, ConnectionTask), VerifyError> {
     // Parallel workers would read in another order than the index walk and only cost memory here.
     let session = Session::standard().set("max_parallel_workers_per_gather", "0");
-    Ok(replay::conn::sql::connect(conninfo, session).await?)
+    replay::conn::sql::connect(conninfo, session).await.map_err(|error| VerifyError::Connect { side, error })
 }
 
 async fn look_at(sides: &Sides<'_>, pair: &TablePair) -> Result<Outcome, VerifyError> {

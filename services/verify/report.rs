@@ -92,10 +92,14 @@ impl fmt::Display for VerifyReport {
         let width = self.tables.iter().map(|table| table.source.chars().count()).max().unwrap_or(0).max(5);
         writeln!(f, "{:width$}  {:>12}  {:>12}  {:16}  RESULT", "TABLE", "SOURCE-ROWS", "TARGET-ROWS", "SHA-256")?;
         for table in &self.tables {
+            let differ = match table.differences_count {
+                1 => "1 row differs".to_owned(),
+                count => format!("{count} rows differ"),
+            };
             let result = match (table.equal, table.certain) {
                 (true, _) => "equal".to_owned(),
-                (false, true) => format!("{} rows differ", table.differences_count),
-                (false, false) => format!("{} rows differ, but are being written: look again", table.differences_count),
+                (false, true) => differ,
+                (false, false) => format!("{differ}, but written at the moment: look again"),
             };
             writeln!(
                 f,
@@ -144,7 +148,7 @@ mod tests {
         assert_eq!(
             report.to_string(),
             "TABLE      SOURCE-ROWS   TARGET-ROWS  SHA-256           RESULT\n\
-             public.t             3             2  0123456789abcdef  1 rows differ\n  \
+             public.t             3             2  0123456789abcdef  1 row differs\n  \
              different_columns id=7: a, b\ndifferent at fence 16/B374D848"
         );
         let json = serde_json::to_value(&report).expect("serialises");
