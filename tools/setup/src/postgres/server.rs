@@ -184,6 +184,12 @@ impl Postgres {
         self.sql("postgres", &format!("CREATE DATABASE {name}")).await
     }
 
+    /// Makes a login role with the superuser's password and these attributes (`REPLICATION`, `SUPERUSER` … or nothing).
+    pub async fn create_role(&self, name: &str, attributes: &str) -> Result<()> {
+        let statement = format!("CREATE ROLE {name} LOGIN {attributes} PASSWORD '{SUPERUSER_PASSWORD}'");
+        self.sql("postgres", &statement).await
+    }
+
     /// URL of a role whose password is the superuser's, by TCP.
     pub fn url(&self, user: &str, database: &str) -> String {
         self.url_with(user, SUPERUSER_PASSWORD, database)
@@ -255,14 +261,5 @@ impl Drop for Postgres {
                 process.kill_with_children();
             }
         }
-    }
-}
-
-/// Password in use everywhere; kept here so that roles made by tests can share it.
-impl Postgres {
-    /// Makes a login role with the common password and these attributes (`REPLICATION`, `SUPERUSER` … or nothing).
-    pub async fn create_role(&self, name: &str, attributes: &str) -> Result<()> {
-        let statement = format!("CREATE ROLE {name} LOGIN {attributes} PASSWORD '{SUPERUSER_PASSWORD}'");
-        self.sql("postgres", &statement).await
     }
 }
