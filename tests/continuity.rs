@@ -200,6 +200,46 @@ async fn a_slot_is_taken_over_when_nothing_is_copied() {
     assert_eq!(daemon.terminate(SOON).await.expect("ended"), Some(0));
 }
 
+/// A publication that was away while rows were written: one made later does not bring them back, and the state says so
+/// instead of calling the source unreachable.
+#[tokio::test]
+async fn a_publication_made_again_is_no_way_on() {
+    let pair = pair().await;
+    insert(&pair, 1, 10).await;
+    let mut daemon = pair.run_until_streaming().await;
+    pair.assert_arrived_and_equal(LATER).await;
+    pair.source.sql(DATABASE, "DROP PUBLICATION walspool_app").await.expect("dropped");
+    insert(&pair, 11, 5).await;
+    pair.source.sql(DATABASE, &pair.document.publication_sql()).await.expect("made again");
+    let words = ["walspool_app", "did not exist", "empty the target's tables", "pg_drop_replication_slot('walspool_app')"];
+    let status = refuses(&mut daemon, "needs_resync", &words).await;
+    assert_eq!(status["services"]["capture"]["state"], "failed");
+    assert_eq!(rows_at_target(&pair).await, 10);
+    assert_eq!(daemon.terminate(SOON).await.expect("ended"), Some(0));
+}
+
+/// A store without its mark register, as an incomplete restore leaves it, is damage: never a new store, whose making
+/// would ask for dropping the slot and emptying the target.
+#[tokio::test]
+async fn a_store_without_its_marks_is_damaged_and_not_new() {
+    let pair = pair().await;
+    insert(&pair, 1, 10).await;
+    run_and_stop(&pair).await;
+    std::fs::remove_file(pair.store().join("marks")).expect("removed");
+    for command in ["run", "status"] {
+        let outcome = pair.launch.command(&[command], SOON).await.expect("ended by itself");
+        let said = format!("{}{}", outcome.stdout, outcome.stderr);
+        assert_eq!(outcome.code, Some(5), "{command}: {said}");
+        assert!(said.contains("store_damaged") && said.contains("mark register"), "{command}: {said}");
+    }
+    let checked = pair.command(&["check"]).await;
+    let said = format!("{}{}", checked.stdout, checked.stderr);
+    assert!(said.contains("store_damaged"), "{said}");
+    for advice in ["pg_drop_replication_slot", "TRUNCATE"] {
+        assert!(!said.contains(advice), "{advice} is advised: {said}");
+    }
+}
+
 /// The source goes away and comes back: a state with back-off, then the stream goes on by itself.
 #[tokio::test]
 async fn an_unreachable_source_is_a_state() {

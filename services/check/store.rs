@@ -123,16 +123,19 @@ fn directory(store: &StoreConfig, found: &Path, findings: &mut Findings) {
         && error.raw_os_error() != Some(libc::EROFS)
     {
         let message = format!("{} cannot be written: {error}", found.display());
-        let path = store.path.display();
-        let command = if found == store.path {
-            // A store that another user made: its files need the new owner as well.
-            format!("chown -R walspool: {path}")
-        } else {
-            format!("mkdir -p {path} && chown walspool: {path}")
-        };
-        let remedy = format!("# as root, for the user that walspool runs as:\n{command}");
-        findings.push(Finding::error("store_path", STORE, message).with_remedy(remedy));
+        findings.push(Finding::error("store_path", STORE, message).with_remedy(give_away(&store.path, found)));
     }
+}
+
+/// Where the folder is there, another user made it: what is in it needs the new owner as well.
+fn give_away(store: &Path, found: &Path) -> String {
+    let path = store.display();
+    let command = if found == store {
+        format!("chown -R walspool: {path}")
+    } else {
+        format!("mkdir -p {path} && chown walspool: {path}")
+    };
+    format!("# as root, for the user that walspool runs as:\n{command}")
 }
 
 fn kind(path: &Path, environment: Environment, system: &FileSystem, findings: &mut Findings) {
@@ -252,14 +255,10 @@ mod tests {
 
     #[test]
     fn a_folder_that_is_there_gets_its_owner_with_all_files() {
-        let mut findings = Findings::default();
-        directory(&store_at("/proc".into()), Path::new("/proc"), &mut findings);
-        let remedy = findings.all()[0].remedy.clone().expect("a remedy");
-        assert!(remedy.ends_with("\nchown -R walspool: /proc"), "{remedy}");
-        let mut findings = Findings::default();
-        directory(&store_at("/proc/store".into()), Path::new("/proc"), &mut findings);
-        let remedy = findings.all()[0].remedy.clone().expect("a remedy");
-        assert!(remedy.ends_with("\nmkdir -p /proc/store && chown walspool: /proc/store"), "{remedy}");
+        let remedy = give_away(Path::new("/srv/store"), Path::new("/srv/store"));
+        assert!(remedy.ends_with("\nchown -R walspool: /srv/store"), "{remedy}");
+        let remedy = give_away(Path::new("/srv/store"), Path::new("/srv"));
+        assert!(remedy.ends_with("\nmkdir -p /srv/store && chown walspool: /srv/store"), "{remedy}");
     }
 
     #[test]
