@@ -148,8 +148,9 @@ def main():
     with tempfile.TemporaryDirectory(prefix="walspool-report-") as folder:
         report = Path(folder) / "report.jsonl"
         environment = {**os.environ, "WALSPOOL_TEST_REPORT": str(report), "CARGO_TERM_COLOR": "never"}
-        # Programs that tests call by path must be there and current, whichever package they belong to.
-        code, stalled = run(["cargo", "build", "--workspace", "--bins"], environment, parser)
+        # Programs that tests call by path must be there and current, whichever package they belong to: cargo builds them
+        # with the tests. (`cargo build --bins` would compile the common packages twice, with and without test features.)
+        code, stalled = run(["cargo", "test", "--workspace", "--no-run"], environment, parser)
         if code == 0:
             code, stalled = run(["cargo", "test", "--workspace", "--no-fail-fast"], environment, parser)
         servers, backends = read_report(report)
