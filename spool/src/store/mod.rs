@@ -2,6 +2,7 @@
 
 mod append;
 mod create;
+mod newer;
 mod open;
 mod status;
 

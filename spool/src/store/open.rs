@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use segments::{StreamKind, parse_segment_file_name};
 
+use super::newer::refuse_newer_formats;
 use super::{Inner, STREAMS, Store, spawn};
 use crate::cursor::CursorHub;
 use crate::disk::Disk;
@@ -39,8 +40,9 @@ impl<D: Disk> Store<D> {
         // A creation that was interrupted may have left names that are not durable yet.
         disk.sync_dir(dir).doing("sync", dir)?;
         disk.sync_dir(parent_of(dir)).doing("sync", parent_of(dir))?;
-        let mut marks = MarkRegister::open(&disk, dir)?;
         check_folders(&disk, dir)?;
+        refuse_newer_formats(&disk, dir)?;
+        let mut marks = MarkRegister::open(&disk, dir)?;
         check_geometry(marks.marks(), options, dir)?;
         let store = marks.marks().store;
         let mut pool = Pool::open(disk.clone(), dir, store, environment.clone(), options.recycled_segments_max)?;
