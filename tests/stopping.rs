@@ -185,3 +185,56 @@ async fn an_open_transaction_beyond_our_memory_is_left_to_the_server() {
     assert!(daemon.resident_peak_bytes() < 200 << 20, "{}", daemon.resident_peak_bytes());
     stop(daemon, "level").await;
 }
+
+/// PostgreSQL can make a slot that it cannot decode: a catalog change that commits while the first snapshot is built is
+/// missing in the snapshot of a transaction that began before the slot was consistent. The load is not believed before the
+/// stream has passed its end, so such a slot is made anew, by itself.
+#[tokio::test]
+async fn a_slot_that_the_server_cannot_decode_is_made_anew() {
+    let schema = "CREATE TABLE public.items (id int8 PRIMARY KEY, note text); \
+                  CREATE TABLE public.emptied (id int8 PRIMARY KEY)";
+    let tables = vec![TableEntry::copied("public.items", &["id"]), TableEntry::copied("public.emptied", &["id"])];
+    let pair = Wanted::on(18, schema, tables).start().await;
+    // Rows enough that the copy is still under way when the transaction that cannot be decoded commits.
+    insert(&pair, 1, 400_000, 100).await;
+    let (first, second, third) = (pair.source_client().await, pair.source_client().await, pair.source_client().await);
+    let admin = pair.source_client().await;
+    let waits_for = async |client: &tokio_postgres::Client| {
+        let xid: String = client.query_one("SELECT pg_current_xact_id()::text", &[]).await.expect("xid").get(0);
+        let sql =
+            "SELECT 1 FROM pg_locks WHERE locktype = 'transactionid' AND NOT granted AND transactionid::text = $1";
+        let start = Instant::now();
+        while admin.query_opt(sql, &[&xid]).await.expect("locks").is_none() {
+            assert!(start.elapsed() < SOON, "the making of the slot does not wait for {xid}");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    first.batch_execute("BEGIN; SELECT pg_current_xact_id()").await.expect("open");
+    let mut daemon = pair.run();
+    // The server builds the snapshot and waits for the first one; a catalog change commits meanwhile.
+    waits_for(&first).await;
+    second.batch_execute("BEGIN; SELECT pg_current_xact_id()").await.expect("open");
+    admin.batch_execute("TRUNCATE public.emptied").await.expect("changed");
+    first.batch_execute("COMMIT").await.expect("ended");
+    // Now it waits for the second one; a transaction begins that will be decoded.
+    waits_for(&second).await;
+    third.batch_execute("BEGIN; INSERT INTO public.emptied VALUES (1)").await.expect("open");
+    second.batch_execute("COMMIT").await.expect("ended");
+    let made = "SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE confirmed_flush_lsn IS NOT NULL";
+    let start = Instant::now();
+    let before = loop {
+        if let Some(row) = admin.query_opt(made, &[]).await.expect("slots") {
+            break row.get::<_, String>(0);
+        }
+        assert!(start.elapsed() < SOON, "no slot was made");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    };
+    third.batch_execute("COMMIT").await.expect("ended");
+    let done = |status: &Value| loaded(status) && streaming(status);
+    daemon.wait_for("loaded from another slot", LATER, done).await.expect("comes back by itself");
+    let log = pair.launch.log_text();
+    assert!(log.contains("could not map filenumber"), "the server did not fail, nothing was proven (slot at {before})");
+    assert!(log.contains("initial_load_failed"), "{}", pair.launch.log_tail(40));
+    pair.assert_arrived_and_equal(LATER).await;
+    stop(daemon, "level").await;
+}

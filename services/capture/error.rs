@@ -59,6 +59,11 @@ impl CaptureError {
     pub fn report(&self) -> Option<Report> {
         let detail = self.to_string();
         Some(match self {
+            // The server cannot decode its own WAL for this slot, and nothing but a new slot changes that.
+            Self::Source(error) if is_undecodable_at_server(error) => Report::failed(
+                Reason::NeedsResync,
+                format!("{detail}; if it stays, the slot cannot be decoded: drop slot and store and load again"),
+            ),
             Self::Source(error) if error.is_slot_in_use() => Report::retrying(Reason::SlotInUse, detail),
             Self::Source(ConnError::Server { .. } | ConnError::Auth { .. }) => {
                 Report::retrying(Reason::SourceUnreachable, format!("the source answers, but refuses: {detail}"))
@@ -102,4 +107,9 @@ mod tests {
         let detail = CaptureError::Source(away).report().expect("shown").detail.expect("a detail");
         assert!(detail.starts_with("cannot reach "), "{detail}");
     }
+}
+
+/// Whether the server failed inside itself while it decoded (XX000, `internal_error`).
+pub(super) fn is_undecodable_at_server(error: &ConnError) -> bool {
+    error.sqlstate() == Some("XX000")
 }

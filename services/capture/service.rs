@@ -11,7 +11,7 @@ use tokio::sync::watch;
 
 use super::connect::{Met, judge, meet};
 use super::decision::{Decision, StoreFacts, Wishes, load_again};
-use super::error::{CaptureError, Result};
+use super::error::{CaptureError, Result, is_undecodable_at_server};
 use super::manifest;
 use super::metrics::CaptureMetrics;
 use super::session::{Ended, Session};
@@ -93,7 +93,16 @@ impl<D: Disk> Capture<D> {
         let mut random = SplitMix::from_system();
         loop {
             self.streaming_since = None;
-            let result = self.session().await;
+            let mut result = self.session().await;
+            if let Err(CaptureError::Source(error)) = &result
+                && is_undecodable_at_server(error)
+                && let Some(load) = self.load.take()
+            {
+                // See `Load::prove_stream`. The load is not finished, so the slot is made anew.
+                let detail = format!("the source cannot decode the slot just made; both start over: {error}");
+                load.abort().await;
+                result = Err(CaptureError::Load { reason: Reason::InitialLoadFailed, detail });
+            }
             self.context.metrics.stream_ended();
             // A stream that ends as soon as it begins (no such publication) did not do its work.
             if self.streaming_since.is_some_and(|since| since.elapsed() >= LONG_ENOUGH) {

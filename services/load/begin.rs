@@ -202,7 +202,7 @@ impl<D: Disk> Begin<'_, D> {
             snapshot,
             target,
             key: self.key(),
-            store_id: self.store.id(),
+            store: self.store.clone(),
             beginning,
             board: self.board.clone(),
         };

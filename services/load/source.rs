@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt};
 use replay::conn::{Conninfo, Session, sql};
+use segments::Lsn;
 use tokio_postgres::{Client, SimpleQueryMessage};
 
 use crate::config::{TableName, quote_identifier, quote_literal};
@@ -95,10 +96,13 @@ impl SnapshotSession {
         Ok(rows.map(move |piece| piece.map_err(|error| LoadError::Source(sql::explain(&endpoint, &error)))))
     }
 
-    /// Ends the transaction, and with it the hold on old rows.
-    pub(crate) async fn finish(self) -> Result<(), LoadError> {
+    /// Ends the transaction, and with it the hold on old rows. Answers how far the source's WAL is flushed now.
+    pub(crate) async fn finish(self) -> Result<Lsn, LoadError> {
         let ended: Result<Vec<SimpleQueryMessage>, _> = self.client.simple_query("COMMIT").await;
-        ended.map(drop).map_err(|error| self.error(&error))
+        ended.map_err(|error| self.error(&error))?;
+        let row = self.client.query_one("SELECT pg_catalog.pg_current_wal_flush_lsn()::text", &[]).await;
+        let row = row.map_err(|error| self.error(&error))?;
+        Ok(row.get::<_, &str>(0).parse().expect("the server prints positions as it reads them"))
     }
 }
 
