@@ -280,6 +280,11 @@ impl Error {
         }
     }
 
+    /// True where a file's or folder's sync failed, so that nothing is known about what it should have made durable.
+    pub(crate) fn is_failed_sync(&self) -> bool {
+        matches!(self, Self::Io { operation: "sync", .. })
+    }
+
     /// True for damage that only another copy of the store mends.
     #[must_use]
     pub fn is_corruption(&self) -> bool {
@@ -302,7 +307,9 @@ fn remedy(error: &io::Error) -> &'static str {
         Some(libc::EMFILE | libc::ENFILE) => "raise the limit of open files",
         Some(libc::EFBIG) => "raise the limit of file sizes (ulimit -f)",
         Some(libc::ENOENT) => "check the path",
-        Some(libc::ENOTDIR) => "the path names a file where a folder is needed: name another one, or move the file away",
+        Some(libc::ENOTDIR) => {
+            "the path names a file where a folder is needed: name another one, or move the file away"
+        }
         _ => "mend the cause and start again",
     }
 }

@@ -106,6 +106,14 @@ impl<F> Maintenance<F> {
         self.wake.notify_all();
     }
 
+    /// Forgets what will not be done any more, and lets go of the files.
+    pub(crate) fn clear(&self) {
+        let mut jobs = lock(&self.jobs);
+        jobs.prepare.clear();
+        jobs.urgent.clear();
+        jobs.seals.clear();
+    }
+
     fn next_job(&self, now: Duration, mark_idle: Duration, confirm_delay: Duration) -> Option<Job<F>> {
         let mut jobs = lock(&self.jobs);
         if let Some(stream) = jobs.prepare.first().copied() {
@@ -196,8 +204,9 @@ fn confirm<D: Disk>(shared: &Shared<D>, now: Duration) -> Result<()> {
     Ok(())
 }
 
-/// One prepared segment waits in each stream that is written to. A failure matters only when a group waits for it:
-/// otherwise the next need asks again.
+/// One prepared segment waits in each stream that is written to. A full disk matters only when a group waits for it:
+/// otherwise the next need asks again. A failed sync always does: nothing is known about the folder or the file any
+/// more, and a second sync would say nothing.
 fn prepare<D: Disk>(shared: &Shared<D>, kind: StreamKind) -> Result<()> {
     let stream = shared.stream(kind);
     if !stream.prepared().is_empty() {
@@ -217,7 +226,7 @@ fn prepare<D: Disk>(shared: &Shared<D>, kind: StreamKind) -> Result<()> {
             shared.hub.signal();
             Ok(())
         }
-        Err(error) if urgent => Err(error),
+        Err(error) if urgent || error.is_failed_sync() => Err(error),
         Err(error) => {
             tracing::warn!(stream = %kind, %error, "no segment could be prepared ahead; asked again when it is needed");
             Ok(())

@@ -6,16 +6,19 @@
 //! 2. the new header (new incarnation) is written and synced, under an exclusive `flock`, so no reader of the file's
 //!    former life has it open;
 //! 3. the file is moved to its stream, and both folders are synced;
-//! 4. the lock is dropped, the writer's own lock is taken.
+//! 4. the lock is dropped; the writer's own lock was taken before the first byte was written.
 //!
 //! A crash between leaves an unfinished file (removed when the store is opened), a free file, or a prepared segment.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use segments::{Geometry, Incarnation, SegmentHeader, SegmentId, StoreId, StreamEpoch, StreamKind};
+use segments::{
+    Geometry, Incarnation, SegmentHeader, SegmentId, StoreId, StreamEpoch, StreamKind, parse_segment_file_name,
+};
 
-use crate::disk::{Access, AlignedBuffer, Disk, DiskFile, write_all_at};
+use crate::disk::{Access, AlignedBuffer, Disk, DiskFile, FileIdentity, write_all_at};
 use crate::environment::Environment;
 use crate::error::{Error, IoContext, Result};
 use crate::layout::{FREE_SUFFIX, POOL_DIR, UNFINISHED_SUFFIX, segment_path, stream_dir};
@@ -64,20 +67,26 @@ impl<D: Disk> Pool<D> {
         let dir = store_dir.join(POOL_DIR);
         let names = disk.list(&dir).doing("list", &dir)?;
         let (mut free, mut removed) = (Vec::new(), false);
+        let mut taken = if names.is_empty() { HashSet::new() } else { segment_identities(&disk, store_dir)? };
         for name in &names {
             let path = dir.join(name);
-            if name.ends_with(UNFINISHED_SUFFIX) || (name.ends_with(FREE_SUFFIX) && free.len() >= free_max) {
+            let (is_free, is_unfinished) = (name.ends_with(FREE_SUFFIX), name.ends_with(UNFINISHED_SUFFIX));
+            if !is_free && !is_unfinished {
+                continue;
+            }
+            // A crash between the two folder syncs of a move may show one file under both names: then it is a segment.
+            let is_ours = taken.insert(disk.identity(&path).doing("look for", &path)?);
+            if is_free && is_ours && free.len() < free_max {
+                free.push(path);
+            } else {
                 disk.unlink(&path).doing("remove", &path)?;
                 removed = true;
-            } else if name.ends_with(FREE_SUFFIX) {
-                free.push(path);
             }
         }
         if removed {
             disk.sync_dir(&dir).doing("sync", &dir)?;
         }
-        let numbers = names.iter().filter_map(|name| u64::from_str_radix(name.split('.').next()?, 16).ok());
-        let last_number = numbers.max().unwrap_or(0);
+        let last_number = names.iter().filter_map(|name| number_of(name)).max().unwrap_or(0);
         let store_dir = store_dir.to_owned();
         Ok(Self { disk, store_dir, dir, store, environment, free, free_max, last_number })
     }
@@ -92,7 +101,7 @@ impl<D: Disk> Pool<D> {
     }
 
     fn new_path(&mut self, suffix: &str) -> PathBuf {
-        self.last_number += 1;
+        self.last_number = self.last_number.checked_add(1).expect("numbers begin below half of their range");
         self.dir.join(format!("{:016x}{suffix}", self.last_number))
     }
 
@@ -101,7 +110,8 @@ impl<D: Disk> Pool<D> {
     pub(crate) fn take_in(&mut self, stream: StreamKind, segment: SegmentId) -> Result<()> {
         let (from, to) = (segment_path(&self.store_dir, stream, segment), self.new_path(FREE_SUFFIX));
         self.disk.rename(&from, &to).doing("rename", &from)?;
-        // The new name first: a crash between may show the file twice or once, never not at all.
+        // The new name first: a crash between may show the file twice or once, never not at all. Where it shows twice,
+        // opening the pool drops the name here.
         self.disk.sync_dir(&self.dir).doing("sync", &self.dir)?;
         let stream_dir = stream_dir(&self.store_dir, stream);
         self.disk.sync_dir(&stream_dir).doing("sync", &stream_dir)?;
@@ -133,7 +143,11 @@ impl<D: Disk> Pool<D> {
             let file =
                 self.disk.open(&path, Access::Write { block_bytes: geometry.block_bytes }).doing("open", &path)?;
             let right_size = file.length().doing("measure", &path)? == geometry.segment_bytes;
-            if !right_size || !file.try_lock_exclusive().doing("lock", &path)? {
+            // The writer's lock is taken before the first byte: a file that anyone writes to is not free.
+            if !right_size
+                || !file.try_lock_exclusive().doing("lock", &path)?
+                || !file.try_lock_writer().doing("lock", &path)?
+            {
                 continue;
             }
             self.free.remove(index);
@@ -217,6 +231,27 @@ impl<D: Disk> Pool<D> {
     }
 }
 
+/// The number in the name of a file of ours. Other names, and numbers that leave no room above them, are not ours.
+fn number_of(name: &str) -> Option<u64> {
+    let stem = name.strip_suffix(FREE_SUFFIX).or_else(|| name.strip_suffix(UNFINISHED_SUFFIX))?;
+    u64::from_str_radix(stem, 16).ok().filter(|number| stem.len() == 16 && *number <= u64::MAX / 2)
+}
+
+/// Every file that is a segment of a stream.
+fn segment_identities<D: Disk>(disk: &D, store_dir: &Path) -> Result<HashSet<FileIdentity>> {
+    let mut found = HashSet::new();
+    for stream in StreamKind::PERMANENT {
+        let dir = stream_dir(store_dir, stream);
+        for name in disk.list(&dir).doing("list", &dir)? {
+            if parse_segment_file_name(&name).is_some() {
+                let path = dir.join(name);
+                found.insert(disk.identity(&path).doing("look for", &path)?);
+            }
+        }
+    }
+    Ok(found)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -226,7 +261,7 @@ mod tests {
 
     fn disk() -> SimDisk {
         let disk = SimDisk::new();
-        for dir in ["/s", "/s/pool", "/s/txn"] {
+        for dir in ["/s", "/s/pool", "/s/txn", "/s/wal", "/s/manifest", "/s/ledger"] {
             disk.create_dir(Path::new(dir)).expect("made");
         }
         for dir in ["/", "/s"] {
@@ -267,6 +302,53 @@ mod tests {
         assert_eq!(disk.count(OperationKind::Create), created, "no new file");
         assert_ne!(first.incarnation, second.incarnation);
         assert_eq!(pool.free_count(), 0);
+    }
+
+    #[test]
+    fn a_file_that_a_crash_shows_twice_is_a_segment_and_not_free() {
+        // Between the folder syncs of a recycled preparation, and of taking a segment in.
+        for is_taken_in in [false, true] {
+            let disk = disk();
+            let mut before = pool(&disk).expect("opened");
+            drop(before.prepare(&wanted(1)).expect("prepared"));
+            if !is_taken_in {
+                before.take_in(StreamKind::Txn, SegmentId::new(1)).expect("taken in");
+            }
+            disk.fail(OperationKind::SyncDir, 2, Fault::Stop);
+            let stopped = match is_taken_in {
+                true => before.take_in(StreamKind::Txn, SegmentId::new(1)),
+                false => before.prepare(&wanted(1)).map(drop),
+            };
+            stopped.expect_err("the machine stopped");
+            let disk = disk.crash(Loss::Unsynced);
+            let count = |dir: &str| disk.list(Path::new(dir)).expect("there").len();
+            assert_eq!((count("/s/txn"), count("/s/pool")), (1, 1), "shown twice");
+            let opened = pool(&disk).expect("opened");
+            assert_eq!((opened.free_count(), count("/s/txn"), count("/s/pool")), (0, 1, 0));
+        }
+    }
+
+    #[test]
+    fn a_free_file_that_somebody_writes_to_is_not_taken() {
+        let disk = disk();
+        let mut pool = pool(&disk).expect("opened");
+        let writer = pool.prepare(&wanted(1)).expect("prepared");
+        pool.take_in(StreamKind::Txn, SegmentId::new(1)).expect("taken in");
+        let path = Path::new("/s/pool/0000000000000002.free");
+        let before = disk.contents(path).expect("there");
+        pool.prepare(&wanted(2)).expect("prepared from a new file");
+        assert!(disk.contents(path).expect("still there") == before, "not a byte of it is changed");
+        drop(writer);
+    }
+
+    #[test]
+    fn names_that_are_not_ours_do_not_count() {
+        let disk = disk();
+        for name in ["ffffffffffffffff.free", "12.free", "notes.txt"] {
+            disk.create(&Path::new("/s/pool").join(name), 512).expect("made");
+        }
+        let mut pool = pool(&disk).expect("opened");
+        assert_eq!(pool.new_path(FREE_SUFFIX), Path::new("/s/pool/0000000000000001.free"));
     }
 
     #[test]

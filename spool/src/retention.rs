@@ -187,7 +187,9 @@ impl<D: Disk> Store<D> {
         let shared = self.shared();
         let mut holds = Vec::new();
         for kind in crate::store::STREAMS {
-            holds.extend(look(shared, kind)?.into_iter().flat_map(|floor| floor.holds));
+            holds.extend(
+                shared.stream(kind).undisturbed(|| look(shared, kind))?.into_iter().flat_map(|floor| floor.holds),
+            );
         }
         Ok(holds)
     }
@@ -199,8 +201,9 @@ fn retain<D: Disk>(shared: &Shared<D>) -> Result<RetentionReport> {
     for kind in crate::store::STREAMS {
         let (floor, start) = shared.cursors.exclusively(|| move_start(shared, kind))?;
         report.holds.extend(floor.into_iter().flat_map(|floor| floor.holds));
-        if let Some(start) = start {
-            remove_below(shared, kind, start, &mut report)?;
+        match start {
+            Some(start) => remove_below(shared, kind, start, &mut report)?,
+            None => remove_files(shared, kind, &mut report)?,
         }
     }
     Ok(report)
@@ -261,7 +264,7 @@ fn look<D: Disk>(shared: &Shared<D>, kind: StreamKind) -> Result<Option<Floor>> 
     Ok(floor(&facts))
 }
 
-/// Step 3. A failure leaves files below the start; the next opening removes them.
+/// Step 3. A file whose removal fails is tried again by the next pass; the next opening removes it in any case.
 fn remove_below<D: Disk>(
     shared: &Shared<D>,
     kind: StreamKind,
@@ -269,25 +272,50 @@ fn remove_below<D: Disk>(
     report: &mut RetentionReport,
 ) -> Result<()> {
     let removed = shared.stream(kind).table().remove_below(start);
-    let dir = stream_dir(&shared.dir, kind);
-    let mut unlinked = false;
-    for entry in removed {
-        let segment = entry.info.id;
-        let path = segment_path(&shared.dir, kind, segment);
-        let block_bytes = shared.stream(kind).geometry.block_bytes;
-        let file = shared.disk.open(&path, Access::Write { block_bytes }).doing("open", &path)?;
-        let mut pool = lock(&shared.pool);
-        if pool.has_room() && file.try_lock_exclusive().doing("lock", &path)? {
-            pool.take_in(kind, segment)?;
-            report.recycled.push((kind, segment));
-        } else {
-            shared.disk.unlink(&path).doing("remove", &path)?;
-            report.removed.push((kind, segment));
-            unlinked = true;
+    lock(&shared.unremoved).extend(removed.iter().map(|entry| (kind, entry.info.id)));
+    remove_files(shared, kind, report)
+}
+
+/// Removes the files that are in no table any more, each for itself; the first failure is told at the end.
+fn remove_files<D: Disk>(shared: &Shared<D>, kind: StreamKind, report: &mut RetentionReport) -> Result<()> {
+    let due: Vec<SegmentId> =
+        lock(&shared.unremoved).iter().filter(|(stream, _)| *stream == kind).map(|(_, segment)| *segment).collect();
+    if due.is_empty() {
+        return Ok(());
+    }
+    let (mut gone, mut failed) = (Vec::new(), None);
+    for segment in due {
+        match remove_file(shared, kind, segment, report) {
+            Ok(()) => gone.push((kind, segment)),
+            Err(error) => failed = failed.or(Some(error)),
         }
     }
-    if unlinked {
-        shared.disk.sync_dir(&dir).doing("sync", &dir)?;
+    let dir = stream_dir(&shared.dir, kind);
+    shared.disk.sync_dir(&dir).doing("sync", &dir)?;
+    lock(&shared.unremoved).retain(|file| !gone.contains(file));
+    failed.map_or(Ok(()), Err)
+}
+
+fn remove_file<D: Disk>(
+    shared: &Shared<D>,
+    kind: StreamKind,
+    segment: SegmentId,
+    report: &mut RetentionReport,
+) -> Result<()> {
+    let path = segment_path(&shared.dir, kind, segment);
+    let block_bytes = shared.stream(kind).geometry.block_bytes;
+    let file = match shared.disk.open(&path, Access::Write { block_bytes }) {
+        // Its name went before something else failed.
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        opened => opened.doing("open", &path)?,
+    };
+    let mut pool = lock(&shared.pool);
+    if pool.has_room() && file.try_lock_exclusive().doing("lock", &path)? {
+        pool.take_in(kind, segment)?;
+        report.recycled.push((kind, segment));
+    } else {
+        shared.disk.unlink(&path).doing("remove", &path)?;
+        report.removed.push((kind, segment));
     }
     Ok(())
 }

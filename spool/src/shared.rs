@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
-use segments::{StoreId, StreamKind};
+use segments::{SegmentId, StoreId, StreamKind};
 
 use crate::cursor::CursorHub;
 use crate::disk::{Disk, KnownEnd};
@@ -45,6 +45,8 @@ pub(crate) struct Shared<D: Disk> {
     pub(crate) marks: Mutex<MarkRegister<D>>,
     pub(crate) cursors: CursorHub<D>,
     pub(crate) ended: Mutex<Option<Error>>,
+    /// Segments below their stream's start whose files could not be removed yet.
+    pub(crate) unremoved: Mutex<Vec<(StreamKind, SegmentId)>>,
     pub(crate) store_lock: Mutex<Option<StoreLock<D>>>,
     /// Held by whoever changes files outside the two threads, and by the end of the store: nobody changes a file after
     /// the store's lock was given back.
@@ -70,14 +72,17 @@ impl<D: Disk> Shared<D> {
         lock(&self.ended).is_some()
     }
 
+    /// # Errors
+    /// Why the store has ended, once it has.
+    pub(crate) fn check_open(&self) -> Result<()> {
+        lock(&self.ended).clone().map_or(Ok(()), Err)
+    }
+
     /// Does `work`, which changes files, while the store is open.
     pub(crate) fn while_open<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
         let _open = lock(&self.housekeeping);
-        let ended = lock(&self.ended).clone();
-        match ended {
-            Some(error) => Err(error),
-            None => work(),
-        }
+        self.check_open()?;
+        work()
     }
 
     /// Why the store has stopped writing, if it failed.

@@ -27,7 +27,8 @@ impl<D: Disk> Store<D> {
     /// cannot be removed in between.
     ///
     /// # Errors
-    /// `AlreadyRegistered`, `Invalid` for a name that is none, `Io`.
+    /// `AlreadyRegistered`, `Invalid` for a name that is none, `CursorBelowStart` and `CursorBeyondEnd` for an LSN that
+    /// the stream does not reach, `Io`.
     pub fn register(&self, name: &str, stream: StreamKind, from: CursorStart) -> Result<Cursor<D>> {
         let shared = self.shared();
         let stream = shared.named_stream(stream)?;
@@ -37,16 +38,26 @@ impl<D: Disk> Store<D> {
             )));
         }
         let owner = Owner { store: shared.store, stream: stream.kind, epoch: stream.epoch };
-        let start = register_start(stream);
-        let held = shared.while_open(|| {
-            let register = shared.cursors.exclusively(|| create_register(shared, name, owner, stream))?;
-            Ok(shared.cursors.hold(name, register, start))
+        let (held, start) = shared.while_open(|| {
+            // The start is read where retention cannot move it, and this one value is used for everything.
+            let create = || create_register(shared, name, owner, stream);
+            let (register, start) = shared.cursors.exclusively(create)?;
+            Ok((shared.cursors.hold(name, register, start), start))
         })?;
         let mut cursor = Cursor::attach(shared, stream, name, held, start)?;
         let resolved = match from {
-            CursorStart::Earliest => start,
-            CursorStart::Latest => stream.watermarks().durable_entry_end,
-            CursorStart::After(lsn) => cursor.reader.entry_end_before(|end, _| end.lsn > lsn)?,
+            CursorStart::Earliest => Ok(start),
+            CursorStart::Latest => Ok(stream.watermarks().durable_entry_end),
+            CursorStart::After(lsn) => cursor.position_at_lsn(lsn),
+        };
+        let resolved = match resolved {
+            Ok(resolved) => resolved,
+            Err(error) => {
+                // A cursor that could not begin where it was asked to holds nothing.
+                drop(cursor);
+                self.unregister(name)?;
+                return Err(error);
+            }
         };
         if resolved.seqno > start.seqno {
             cursor.move_to(resolved)?;
@@ -152,7 +163,7 @@ fn create_register<D: Disk>(
     name: &str,
     owner: Owner,
     stream: &Stream<D::File>,
-) -> Result<Register<D>> {
+) -> Result<(Register<D>, Position)> {
     let (disk, dir) = (&shared.disk, shared.cursors.dir());
     let path = cursor_path(&shared.dir, name);
     let listed = disk.list(dir).doing("list", dir)?;
@@ -164,13 +175,14 @@ fn create_register<D: Disk>(
         disk.unlink(&unfinished).doing("remove", &unfinished)?;
     }
     // A register appears under its name only when it is whole and durable.
-    let register = Register::create(disk, &unfinished, owner, register_start(stream))?;
+    let start = register_start(stream);
+    let register = Register::create(disk, &unfinished, owner, start)?;
     if !register.lock()? {
         return Err(Error::CursorHeld { name: name.to_owned() });
     }
     disk.rename(&unfinished, &path).doing("rename", &unfinished)?;
     disk.sync_dir(dir).doing("sync", dir)?;
-    Ok(register.renamed(&path))
+    Ok((register.renamed(&path), start))
 }
 
 /// Opens a register under its holder's lock, and checks whose it is and where it stands.

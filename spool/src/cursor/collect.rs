@@ -160,9 +160,17 @@ pub(super) fn collect<D: Disk, V: SegmentView>(
         if progress.next > end {
             return Ok(None);
         }
+        if progress.place.segment < reader.start().segment {
+            // The cursor stood at the end of a segment that nobody needed any more. What it needs is still there.
+            progress.place = reader.place_of(progress.next)?;
+        }
         let mut collector = Collector::new(progress, end, limits);
         let mut place = progress.place;
-        let step = gather(reader, &mut collector, &mut place)?;
+        let step = match gather(reader, &mut collector, &mut place) {
+            // It went while it was looked at. The start only moves on, so this ends.
+            Err(_) if progress.place.segment < reader.start().segment => continue,
+            gathered => gathered?,
+        };
         let Step::TooLong(begun) = step else {
             // Whatever is still pending ends above `end`; it waits for its LAST.
             return Ok(finish(collector, progress, place));
@@ -228,6 +236,9 @@ fn gather<D: Disk, V: SegmentView>(
                 }
             }
             Visit::NextSegment(next) => *place = next,
+            Visit::End if collector.expected <= collector.end => {
+                return Err(reader.ends_early(here, collector.expected));
+            }
             Visit::End => return Ok(Step::Full),
         }
     }
@@ -248,7 +259,8 @@ fn finish<D: Disk>(mut collector: Collector<D>, progress: &mut Progress, place: 
         };
     }
     let Some(last) = collector.records.last().map(|span| span.meta.seqno) else {
-        // Only the rest of a chain without its beginning was passed.
+        // Only the rest of a chain without its beginning was passed, and all of it.
+        assert!(collector.expected > collector.end, "records up to {} were looked at", collector.end);
         *progress = Progress::at(place, collector.end.next());
         return None;
     };
@@ -297,5 +309,49 @@ fn look_ahead<D: Disk, V: SegmentView>(
             Visit::NextSegment(next) => place = next,
             Visit::End => unreachable!("an entry up to record {end} is durable behind the chain begun at {first}"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use segments::{Lsn, RecordKind, StreamKind, TimelineId};
+
+    use super::*;
+    use crate::disk::SimDisk;
+    use crate::environment::Environment;
+    use crate::options::StoreOptions;
+    use crate::shared::Drive;
+    use crate::store::Store;
+    use crate::stream::RecordInput;
+
+    #[test]
+    fn a_record_that_was_removed_is_never_taken_for_the_end() {
+        let (environment, _) = Environment::simulated(3);
+        let (dir, options) = (Path::new("/s"), StoreOptions::tiny());
+        let store = Store::create_on(SimDisk::new(), environment, Drive::Manual, dir, &options).expect("created");
+        for number in 1..=100 {
+            let (kind, timeline, lsn) = (RecordKind(1), TimelineId::new(1), Lsn::new(number * 8));
+            let record = RecordInput { first: true, last: true, kind, schema: 1, timeline, lsn, body: &[7; 400] };
+            store.append_durable(StreamKind::Txn, record).expect("durable");
+        }
+        while store.step() {}
+        store.retain().expect("a pass");
+        let shared = store.shared();
+        let stream = shared.stream(StreamKind::Txn);
+        let start = stream.table().start().seqno;
+        assert!(start > Seqno::FIRST, "something was removed");
+        let mut reader = shared.reader(stream);
+        for removed in [Seqno::FIRST, Seqno::new(start.get() - 1)] {
+            assert!(reader.place_of(removed).is_err());
+        }
+        reader.place_of(start).expect("kept");
+        let (end, durable) = (stream.watermarks().durable_entry_end.seqno, stream.table().durable());
+        reader.place_of(end.next()).expect("to come");
+        let at_end = Place { segment: durable.segment, offset: durable.offset };
+        let mut progress = Progress::at(at_end, Seqno::FIRST);
+        collect(&mut reader, &mut progress, end, BatchLimits::default()).expect_err("it was removed");
+        assert_eq!(progress.next, Seqno::FIRST, "nothing was skipped");
     }
 }

@@ -130,11 +130,30 @@ impl<D: Disk> Cursor<D> {
     /// The next batch will begin with the first entry after `position`.
     fn go_on_after(&mut self, position: Position) -> Result<()> {
         let next = position.seqno.next();
+        self.check_kept(next, position)?;
         let place = self.reader.place_of(next)?;
         self.progress = Progress::at(place, next);
         self.open_entries.clear();
         self.delivered = position.seqno;
         Ok(())
+    }
+
+    /// The record that comes next is there, or will be. Retention respects the cursor's hold, so this only fails where
+    /// the hold was not respected; going on at the start instead would be a jump.
+    fn check_kept(&self, next: Seqno, position: Position) -> Result<()> {
+        match next < self.reader.start().seqno {
+            true => Err(self.below_start(position)),
+            false => Ok(()),
+        }
+    }
+
+    fn below_start(&self, position: Position) -> Error {
+        let (name, stream, start) = (self.name.clone(), self.stream.kind, self.reader.start().seqno);
+        Error::CursorBelowStart { name, stream, position, start }
+    }
+
+    fn beyond_end(&self, position: Position) -> Error {
+        Error::CursorBeyondEnd { name: self.name.clone(), stream: self.stream.kind, position, end: self.end() }
     }
 
     /// The cursor's name.
@@ -165,8 +184,9 @@ impl<D: Disk> Cursor<D> {
     /// batches. A batch that is dropped unfinished comes again.
     ///
     /// # Errors
-    /// `Corrupt` where a record is not what was written, `Io`, `Closed`.
+    /// `Corrupt` where a record is not what was written, `Io`, `Closed`, `CursorBelowStart` where it was removed.
     pub fn next_batch(&mut self, limits: BatchLimits) -> Result<Option<Batch<'_, D>>> {
+        self.check_kept(self.progress.next, self.held.confirmed())?;
         let end = self.stream.watermarks().durable_entry_end.seqno;
         let collected = collect::collect(&mut self.reader, &mut self.progress, end, limits)?;
         Ok(collected.map(|collected| Batch::new(self, collected)))
@@ -240,8 +260,10 @@ impl<D: Disk> Cursor<D> {
     /// bounded delay; a crash before that hands the entries out again.
     ///
     /// # Errors
-    /// `Invalid` for a position behind the confirmed one, beyond what was handed out, or inside an entry.
+    /// `Invalid` for a position behind the confirmed one, beyond what was handed out, or inside an entry. `Closed`,
+    /// `Poisoned`: it will not become durable, so the entries come again.
     pub fn confirm(&mut self, position: Position) -> Result<()> {
+        self.shared.check_open()?;
         let confirmed = self.held.confirmed();
         let invalid =
             |why: String| Err(Error::Invalid(format!("cursor {} cannot confirm {position}: {why}", self.name)));
@@ -262,7 +284,8 @@ impl<D: Disk> Cursor<D> {
             self.held.confirm(position, now);
             self.shared.maintenance.note_confirmed(now);
         }
-        Ok(())
+        // A store that ends first stops accepting and then writes what was confirmed: open here means it is included.
+        self.shared.check_open()
     }
 
     /// Makes the confirmed position durable now.
@@ -287,33 +310,36 @@ impl<D: Disk> Cursor<D> {
     /// Goes on from another place, forwards or backwards, and confirms everything before it, durably.
     ///
     /// # Errors
-    /// `CursorBelowStart` for records that were removed, `CursorBeyondEnd`, `Corrupt`, `Io`.
+    /// `CursorBelowStart` for records that were removed, `CursorBeyondEnd`, `Corrupt`, `Io`, `Closed`, `Poisoned`.
     pub fn seek(&mut self, to: Seek) -> Result<()> {
-        let start = self.reader.start().seqno;
+        let shared = Arc::clone(&self.shared);
+        // A seek backwards is a new hold, as a registration is: from the look at the start until it is durable,
+        // retention waits.
+        shared.while_open(|| shared.cursors.exclusively(|| self.seek_held(to)))
+    }
+
+    fn seek_held(&mut self, to: Seek) -> Result<()> {
+        let at = |seqno| Position { seqno, ..Position::default() };
         let position = match to {
-            Seek::Seqno(seqno) if seqno < start => {
-                let position = Position { seqno, ..Position::default() };
-                return Err(Error::CursorBelowStart {
-                    name: self.name.clone(),
-                    stream: self.stream.kind,
-                    position,
-                    start,
-                });
-            }
-            Seek::Seqno(seqno) if seqno > self.end().seqno.next() => {
-                let position = Position { seqno, ..Position::default() };
-                return Err(Error::CursorBeyondEnd {
-                    name: self.name.clone(),
-                    stream: self.stream.kind,
-                    position,
-                    end: self.end(),
-                });
-            }
+            Seek::Seqno(seqno) if seqno < self.reader.start().seqno => return Err(self.below_start(at(seqno))),
+            Seek::Seqno(seqno) if seqno > self.end().seqno.next() => return Err(self.beyond_end(at(seqno))),
             Seek::Seqno(seqno) => self.reader.entry_end_before(|end, _| end.seqno >= seqno)?,
-            Seek::Lsn(lsn) => self.reader.entry_end_before(|end, _| end.lsn > lsn)?,
+            Seek::Lsn(lsn) => self.position_at_lsn(lsn)?,
             Seek::Time(time) => self.reader.entry_end_before(|_, written_at| written_at >= time)?,
         };
         self.move_to(position)
+    }
+
+    /// The end of the last entry up to `lsn`, where the stream has all that ends beyond it.
+    fn position_at_lsn(&mut self, lsn: Lsn) -> Result<Position> {
+        let at = Position { lsn, ..Position::default() };
+        if lsn > self.end().lsn {
+            return Err(self.beyond_end(at));
+        }
+        if lsn < self.reader.removed_end()? {
+            return Err(self.below_start(at));
+        }
+        self.reader.entry_end_before(|end, _| end.lsn > lsn)
     }
 
     fn move_to(&mut self, position: Position) -> Result<()> {

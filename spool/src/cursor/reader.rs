@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use segments::{
-    FormatError, GROUP_HEADER_BYTES, Geometry, GroupHeader, GroupView, Position, SegmentId, Seqno, StoreId,
+    FormatError, GROUP_HEADER_BYTES, Geometry, GroupHeader, GroupView, Lsn, Position, SegmentId, Seqno, StoreId,
     StreamEpoch, StreamKind,
 };
 
@@ -147,6 +147,11 @@ impl<D: Disk, V: SegmentView> StreamReader<D, V> {
         self.expected(segment).damage("segment", 0, format!("segments from {start} on"), "removed")
     }
 
+    /// Content that ends although more was durable.
+    pub(crate) fn ends_early(&self, place: Place, expected: Seqno) -> Error {
+        self.expected(place.segment).damage("content", place.offset, format!("record {expected}"), "its end")
+    }
+
     /// A group that does not hold the record that comes next.
     pub(crate) fn out_of_order(&self, place: Place, expected: Seqno, found: Seqno) -> Error {
         self.expected(place.segment).damage("first record of a group", place.offset, expected, found)
@@ -264,14 +269,22 @@ impl<D: Disk, V: SegmentView> StreamReader<D, V> {
         let (expected, path) = (self.expected(place.segment), self.path(place.segment));
         let block_bytes = self.geometry.block_bytes;
         let file = self.disk.open(&path, Access::ReadDirect { block_bytes }).doing("open", &path)?;
-        let length = (entry.info.used_bytes - place.offset) as usize;
-        let buffer = read_exact_direct(&file, place.offset, length, block_bytes).doing("read", &path)?;
-        let window = self.window_of(place, &entry, entry.info.used_bytes, Bytes::Memory(Arc::new(buffer)));
+        // First the block of its header, then the group and no more: a segment may be large.
+        let read = |length: usize| read_exact_direct(&file, place.offset, length, block_bytes).doing("read", &path);
+        let head = read(block_bytes as usize)?;
+        let Ok(header) = GroupHeader::decode(&head, &self.geometry, entry.incarnation, place.offset) else {
+            return Err(self.corrupt(&expected, &entry, fault));
+        };
+        let end = place.offset + u64::from(header.group_bytes);
+        if end > entry.info.used_bytes {
+            return Err(self.corrupt(&expected, &entry, fault));
+        }
+        let buffer = read(header.group_bytes as usize)?;
+        let window = self.window_of(place, &entry, end, Bytes::Memory(Arc::new(buffer)));
         match window.group(place.offset) {
-            Ok(group) => {
+            Ok(_) => {
                 tracing::warn!(path = %path.display(), offset = place.offset, %fault, "the page cache differs from the medium; the medium is right");
-                let end = group.end_offset();
-                let window = Arc::new(Window { end, ..window });
+                let window = Arc::new(window);
                 self.window = Some(Arc::clone(&window));
                 Ok(window)
             }
@@ -291,16 +304,21 @@ impl<D: Disk, V: SegmentView> StreamReader<D, V> {
     }
 
     /// Where the group begins that holds `seqno`, or the end of the durable content where it is not durable yet.
+    ///
+    /// # Errors
+    /// `Corrupt` for a record that is not there any more, and what reading says.
     pub(crate) fn place_of(&mut self, seqno: Seqno) -> Result<Place> {
         let content_start = self.geometry.content_start();
-        let (holding, end) = self.view.with_table(|table| {
-            let end = match table.durable() {
-                durable if durable.is_none() => Place { segment: table.start().segment, offset: content_start },
-                durable => Place { segment: durable.segment, offset: durable.offset },
-            };
-            (table.holding(seqno).map(|entry| entry.info.id), end)
-        });
-        let Some(segment) = holding else { return Ok(end) };
+        let (holding, start, durable) = self
+            .view
+            .with_table(|table| (table.holding(seqno).map(|entry| entry.info.id), table.start(), table.durable()));
+        let at_end = match durable {
+            // The end is the place of records to come, never of one that was there.
+            _ if seqno < start.seqno || seqno <= durable.position.seqno => Err(self.removed(start.segment)),
+            durable if durable.is_none() => Ok(Place { segment: start.segment, offset: content_start }),
+            durable => Ok(Place { segment: durable.segment, offset: durable.offset }),
+        };
+        let Some(segment) = holding else { return at_end };
         let mut place = Place { segment, offset: content_start };
         loop {
             let At::Groups(window) = self.at(place)? else { return Ok(place) };
@@ -333,6 +351,36 @@ impl<D: Disk, V: SegmentView> StreamReader<D, V> {
         let window = self.confirm_fault(place, fault)?;
         let group = window.group(place.offset).expect("confirmed from memory that nobody else writes");
         Ok(Visit::Group(look(&group, &window)))
+    }
+
+    /// Where the last entry ends that is not wholly kept; zero where nothing was removed. What is not known exactly
+    /// (after a restart, where the first kept entry has one record) is taken as the end of that first entry: too high
+    /// rather than too low, because what lies below is refused and what lies above is handed out.
+    pub(crate) fn removed_end(&mut self) -> Result<Lsn> {
+        let (start, known) = self.view.with_table(|table| (table.start(), table.removed_end()));
+        if start.segment == SegmentId::FIRST {
+            return Ok(Lsn::ZERO);
+        }
+        let mut place = Place { segment: start.segment, offset: self.geometry.content_start() };
+        let mut cut_end = None;
+        loop {
+            let visited = self.visit(place, |group, _| {
+                for meta in group.records().map(|record| record.meta) {
+                    if meta.first {
+                        // The records of an entry but its last carry the end of the entry before.
+                        return Err(cut_end.or(known).unwrap_or(meta.lsn));
+                    }
+                    cut_end = if meta.last { Some(meta.lsn) } else { cut_end };
+                }
+                Ok(group.end_offset())
+            })?;
+            match visited {
+                Visit::Group(Err(end)) => return Ok(end),
+                Visit::Group(Ok(end_offset)) => place.offset = end_offset,
+                Visit::NextSegment(next) => place = next,
+                Visit::End => return Ok(cut_end.or(known).unwrap_or(Lsn::ZERO)),
+            }
+        }
     }
 
     /// The end of the last entry before the first one that `is_beyond` (given its end and when it was written).

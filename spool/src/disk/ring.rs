@@ -19,7 +19,7 @@ use super::{AlignedBuffer, Completion, Queue, SystemFile, Token};
 #[derive(Debug)]
 struct Flight {
     _file: Arc<SystemFile>,
-    _buffer: Option<Arc<AlignedBuffer>>,
+    buffer: Option<Arc<AlignedBuffer>>,
 }
 
 /// One ring, owned by one committer.
@@ -118,13 +118,13 @@ impl Queue for RingQueue {
         let start = buffer[bytes].as_ptr();
         let descriptor = types::Fd(file.as_file().as_raw_fd());
         let entry = opcode::Write::new(descriptor, start, length).offset(offset).build().user_data(token.0);
-        self.push(token, &entry, Flight { _file: Arc::clone(file), _buffer: Some(Arc::clone(buffer)) });
+        self.push(token, &entry, Flight { _file: Arc::clone(file), buffer: Some(Arc::clone(buffer)) });
     }
 
     fn sync(&mut self, token: Token, file: &Arc<SystemFile>) {
         let descriptor = types::Fd(file.as_file().as_raw_fd());
         let entry = opcode::Fsync::new(descriptor).flags(types::FsyncFlags::DATASYNC).build().user_data(token.0);
-        self.push(token, &entry, Flight { _file: Arc::clone(file), _buffer: None });
+        self.push(token, &entry, Flight { _file: Arc::clone(file), buffer: None });
     }
 
     fn reap(&mut self, completions: &mut Vec<Completion>) -> io::Result<()> {
@@ -156,9 +156,10 @@ impl Drop for RingQueue {
                 break;
             }
         }
-        // A broken ring may still write from the buffers, so they are given to the kernel for good.
-        for flight in self.flights.drain() {
-            Box::leak(Box::new(flight));
+        // A broken ring may still write from the buffers, so they are given to the kernel for good. Files are not: the
+        // kernel holds those of submitted operations itself, and with them the writer's lock, as long as they last.
+        for (_, Flight { buffer, .. }) in self.flights.drain() {
+            Box::leak(Box::new(buffer));
         }
     }
 }
@@ -212,6 +213,23 @@ mod tests {
         drop(queue);
         assert_eq!((Arc::strong_count(&buffer), Arc::strong_count(&file)), (1, 1), "nothing is in flight any more");
         assert_eq!(file.length().expect("measured"), 8 << 20);
+    }
+
+    #[test]
+    fn a_broken_ring_lets_go_of_its_files() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let file = file(&dir);
+        assert!(file.try_lock_writer().expect("asked"));
+        let buffer = Arc::new(AlignedBuffer::zeroed(4096));
+        let mut queue = RingQueue::new(8).expect("io_uring works on this machine");
+        queue.write(Token(1), &file, &buffer, 0..4096, 0);
+        queue.broken = true;
+        drop(queue);
+        assert_eq!((Arc::strong_count(&file), Arc::strong_count(&buffer)), (1, 2), "the buffer may still be read");
+        drop(file);
+        let access = crate::disk::Access::Write { block_bytes: 4096 };
+        let another = SystemFile::open(&dir.path().join("f"), access).expect("opened");
+        assert!(another.try_lock_writer().expect("asked"), "the lock ended with the store's description");
     }
 
     #[test]

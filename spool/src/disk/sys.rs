@@ -14,11 +14,17 @@ fn check(result: libc::c_int) -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Repeats a call that a signal interrupted.
+/// Times that an interrupted call is asked again. Reserving a large file takes long enough to be interrupted often.
+const INTERRUPTIONS_MAX: u32 = 1000;
+
+/// Repeats a call that a signal interrupted, bounded: a storm of signals becomes an error, not a loop.
 fn uninterrupted(mut call: impl FnMut() -> libc::c_int) -> io::Result<()> {
+    let mut interruptions = 0;
     loop {
         match check(call()) {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == io::ErrorKind::Interrupted && interruptions < INTERRUPTIONS_MAX => {
+                interruptions += 1;
+            }
             done => return done,
         }
     }

@@ -80,16 +80,31 @@ pub(crate) fn read_footer(file: &impl DiskFile, header: &SegmentHeader, expected
     let (at, bytes) = (geometry.content_end(), geometry.tail_bytes as usize);
     let tail = read_exact_direct(file, at, bytes, geometry.block_bytes).doing("read", &expected.path)?;
     match Footer::decode(&tail, header) {
-        Ok(footer) => Ok(Some(footer)),
+        Ok(footer) => check_footer(footer, geometry, expected).map(Some),
         Err(FormatError::NotSealed { .. }) => Ok(None),
         Err(error) => Err(expected.format(error)),
     }
 }
 
+/// Rules that a footer with a right checksum keeps too, unless whoever wrote it was broken.
+fn check_footer(footer: Footer, geometry: &Geometry, expected: &Expected) -> Result<Footer> {
+    let at = geometry.content_end();
+    let block_bytes = u64::from(geometry.block_bytes);
+    if !footer.used_bytes.is_multiple_of(block_bytes) {
+        let blocks = format!("a multiple of {block_bytes}");
+        return Err(expected.damage("used_bytes of the footer", at, blocks, footer.used_bytes));
+    }
+    if footer.last_entry.seqno > footer.last_seqno {
+        let bound = format!("at most {}", footer.last_seqno);
+        return Err(expected.damage("last entry of the footer", at, bound, footer.last_entry.seqno));
+    }
+    Ok(footer)
+}
+
 /// Scans the groups up to `ceiling` (exclusive; the end of the content where there is none).
 ///
 /// # Errors
-/// Reading, and damage below `mark`.
+/// Reading, damage below `mark`, and records of a newer version wherever they lie.
 pub(crate) fn scan_groups(
     file: &impl DiskFile,
     header: &SegmentHeader,
@@ -110,6 +125,8 @@ pub(crate) fn scan_groups(
     let scan = scan(&mut source, &start, |_| {}).doing("read", &expected.path)?;
     match &scan.end {
         ScanEnd::Corrupt { fault, records } => Err(corrupt(fault.clone(), *records, expected)),
+        // Its checksum holds, so this is no torn write: a newer version wrote it and may have acknowledged it.
+        ScanEnd::Torn { fault: fault @ FormatError::UnsupportedVersion { .. } } => Err(expected.format(fault.clone())),
         ScanEnd::Clean | ScanEnd::Torn { .. } => Ok(scan),
     }
 }
@@ -142,4 +159,51 @@ pub(crate) fn scanned_facts(segment: SegmentId, scan: &Scan, is_cut: bool) -> Fa
         None => Content::Empty { behind },
     };
     Facts { segment, content }
+}
+
+#[cfg(test)]
+mod tests {
+    use segments::{Incarnation, Lsn, Position, TimelineId, UnixMicros};
+
+    use super::*;
+
+    fn footer(used_bytes: u64, last_entry: u64) -> Footer {
+        Footer {
+            segment: SegmentId::FIRST,
+            incarnation: Incarnation::new(1),
+            first_seqno: Seqno::FIRST,
+            last_seqno: Seqno::new(9),
+            first_lsn: Lsn::new(8),
+            first_timeline: TimelineId::new(1),
+            last_entry: Position { seqno: Seqno::new(last_entry), ..Position::default() },
+            open_chain_first: Seqno::NONE,
+            chain_open: false,
+            first_written_at: UnixMicros::new(1),
+            last_written_at: UnixMicros::new(2),
+            record_count: 9,
+            entry_count: 9,
+            group_count: 1,
+            used_bytes,
+            digest: [0; 32],
+            index: Vec::new(),
+            spills: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_footer_that_breaks_its_own_rules_is_damage() {
+        let geometry = Geometry::tiny();
+        let expected = Expected {
+            store: StoreId::new([1; 16]),
+            stream: StreamKind::Txn,
+            epoch: StreamEpoch::new(1),
+            geometry,
+            segment: SegmentId::FIRST,
+            path: PathBuf::from("/s/txn/1"),
+        };
+        check_footer(footer(1024, 9), &geometry, &expected).expect("right");
+        for wrong in [footer(1000, 9), footer(1024, 10)] {
+            assert!(check_footer(wrong, &geometry, &expected).expect_err("wrong").is_corruption());
+        }
+    }
 }

@@ -217,8 +217,10 @@ impl<D: Disk> Store<D> {
             return Err(Error::Invalid(format!("stream {stream} is a sequence of entries, not a state")));
         }
         let shared_stream = self.shared().named_stream(stream)?;
-        let end = shared_stream.watermarks().durable_entry_end;
-        latest_entry(self.shared().reader(shared_stream), end, STATE_BYTES_MAX)
+        shared_stream.undisturbed(|| {
+            let end = shared_stream.watermarks().durable_entry_end;
+            latest_entry(self.shared().reader(shared_stream), end, STATE_BYTES_MAX)
+        })
     }
 }
 

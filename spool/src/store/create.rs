@@ -43,6 +43,10 @@ fn make_folder<D: Disk>(disk: &D, dir: &Path) -> Result<()> {
     if !disk.is_dir(dir).doing("look for", dir)? {
         return disk.create_dir(dir).doing("create", dir);
     }
+    check_empty(disk, dir)
+}
+
+fn check_empty<D: Disk>(disk: &D, dir: &Path) -> Result<()> {
     let not_empty = |found: &str| Err(Error::NotEmpty { path: dir.to_owned(), found: found.to_owned() });
     let folders: Vec<&str> = STREAMS.iter().map(|stream| stream.name()).chain([POOL_DIR, CURSORS_DIR]).collect();
     let unfinished_marks = format!("{MARKS_FILE}{UNFINISHED_SUFFIX}");
@@ -70,6 +74,10 @@ fn make_content<D: Disk>(disk: &D, dir: &Path) -> Result<StoreLock<D>> {
     let there = disk.list(dir).doing("list", dir)?;
     let has = |name: &str| there.iter().any(|found| found == name);
     let lock = if has(LOCK_FILE) { StoreLock::take(disk, dir)? } else { StoreLock::create(disk, dir)? };
+    // Another may have made a store here, filled and closed it since the folder was looked at.
+    check_empty(disk, dir)?;
+    let there = disk.list(dir).doing("list", dir)?;
+    let has = |name: &str| there.iter().any(|found| found == name);
     for folder in
         STREAMS.map(|stream| stream_dir(dir, stream)).into_iter().chain([dir.join(POOL_DIR), dir.join(CURSORS_DIR)])
     {
@@ -100,5 +108,26 @@ fn first_marks(environment: &Environment, options: &StoreOptions) -> Marks {
         store: StoreId::new(environment.random_id()),
         created_at: environment.clock.now(),
         streams: STREAMS.map(stream),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::SimDisk;
+
+    #[test]
+    fn the_second_of_two_creators_does_not_replace_the_first_ones_store() {
+        let (disk, dir) = (SimDisk::new(), Path::new("/s"));
+        // The second one has looked, and the first one overtakes it.
+        make_folder(&disk, dir).expect("nothing there yet");
+        let (environment, _) = Environment::simulated(1);
+        let options = StoreOptions::tiny();
+        let store = Store::create_on(disk.clone(), environment, Drive::Manual, dir, &options).expect("created");
+        store.close().expect("closed");
+        let before = disk.files();
+        let second = make_content(&disk, dir).map(drop);
+        assert!(matches!(second, Err(Error::NotEmpty { .. })), "{second:?}");
+        assert!(disk.files() == before, "nothing was changed");
     }
 }

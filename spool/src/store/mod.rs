@@ -131,9 +131,13 @@ impl<D: Disk> Store<D> {
         &self.inner.shared
     }
 
-    /// Without threads: does what is left to do, commits first. True when there may be more.
+    /// Without threads: does what is left to do, commits first. True when there may be more. With threads these do it.
     pub fn step(&self) -> bool {
         let shared = self.shared();
+        if shared.drive == Drive::Threads {
+            return false;
+        }
+        let _guard = writer::PanicGuard { shared };
         let mut progress = false;
         if let Some(committer) = lock(&shared.committer).as_mut() {
             progress = committer.step(shared) == writer::Outcome::Progress;
@@ -153,6 +157,8 @@ impl<D: Disk> Store<D> {
         self.drain();
         self.inner.stop_threads();
         while shared.maintain() {}
+        // First no more confirms, then the last of them is written.
+        let _ = lock(&shared.ended).get_or_insert(Error::Closed);
         if shared.failure().is_none() {
             let last = maintenance::write_marks(shared).and_then(|()| shared.cursors.write_all());
             if let Err(error) = last {
@@ -196,6 +202,8 @@ impl<D: Disk> Inner<D> {
         let ended = lock(&self.shared.ended).get_or_insert(Error::Closed).clone();
         let _nobody_else = lock(&self.shared.housekeeping);
         drop(lock(&self.shared.committer).take());
+        // Segments that were to be sealed are open under the writer's lock; the next opening seals them.
+        self.shared.maintenance.clear();
         self.shared.cursors.release();
         for stream in &self.shared.streams {
             stream.prepared().clear();

@@ -76,6 +76,7 @@ impl<D: Disk> Store<D> {
             pool: Mutex::new(pool),
             marks: Mutex::new(marks),
             ended: Mutex::new(None),
+            unremoved: Mutex::default(),
             store_lock: Mutex::new(Some(lock)),
             housekeeping: Mutex::default(),
         });

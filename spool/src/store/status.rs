@@ -24,8 +24,10 @@ impl<D: Disk> Store<D> {
         let shared = self.shared();
         let of_stream = |stream: StreamKind| self.segments(stream).iter().map(|info| info.file_bytes).sum::<u64>();
         let streams: u64 = super::STREAMS.into_iter().map(of_stream).sum();
+        let unremoved = lock(&shared.unremoved).iter().map(|(stream, _)| *stream).collect::<Vec<_>>();
+        let unremoved: u64 = unremoved.into_iter().map(|kind| shared.stream(kind).geometry.segment_bytes).sum();
         let free_count = lock(&shared.pool).free_count() as u64;
-        streams + free_count * shared.options.geometry.segment_bytes
+        streams + unremoved + free_count * shared.options.geometry.segment_bytes
     }
 
     /// Bytes that the file system has left for us.

@@ -13,7 +13,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use segments::{Geometry, Position, Seqno, StreamEpoch, StreamKind};
 use tokio::sync::{Notify, watch};
 
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::pool::Prepared;
 use crate::watermark::Watermarks;
 
@@ -104,6 +104,18 @@ impl<F> Stream<F> {
 
     pub(crate) fn prepared(&self) -> MutexGuard<'_, VecDeque<Prepared<F>>> {
         lock(&self.prepared)
+    }
+
+    /// Looks again where retention took away what was looked at. The start only moves on, and only below newer
+    /// content, so this ends.
+    pub(crate) fn undisturbed<T>(&self, mut look: impl FnMut() -> Result<T>) -> Result<T> {
+        loop {
+            let start = self.table().start();
+            let looked = look();
+            if looked.is_ok() || self.table().start() == start {
+                return looked;
+            }
+        }
     }
 
     pub(crate) fn watermarks(&self) -> Watermarks {

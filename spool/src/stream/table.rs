@@ -122,11 +122,18 @@ pub(crate) struct SegmentTable {
     next: SegmentId,
     /// Where the durable content ends.
     durable: Mark,
+    /// End of the last entry that ended below the start, where this process has seen it go.
+    removed_end: Option<Lsn>,
 }
 
 impl SegmentTable {
     pub(crate) fn new(start: StreamStart) -> Self {
-        Self { start, entries: BTreeMap::new(), next: start.segment, durable: Mark::default() }
+        Self { start, entries: BTreeMap::new(), next: start.segment, durable: Mark::default(), removed_end: None }
+    }
+
+    /// End of the last entry that ended below the start, where that is known.
+    pub(crate) fn removed_end(&self) -> Option<Lsn> {
+        self.removed_end
     }
 
     /// Where the durable content ends; none where nothing was ever durable.
@@ -216,7 +223,11 @@ impl SegmentTable {
         );
         self.start = start;
         let kept = self.entries.split_off(&start.segment);
-        std::mem::replace(&mut self.entries, kept).into_values().collect()
+        let removed = std::mem::replace(&mut self.entries, kept);
+        let ends = removed.values().rev().map(|entry| entry.info.last_entry);
+        let last_end = ends.into_iter().find(|end| end.seqno != Seqno::NONE).map(|end| end.lsn);
+        self.removed_end = last_end.or(self.removed_end);
+        removed.into_values().collect()
     }
 }
 

@@ -300,3 +300,26 @@ fn read_one_by_one(cursor: spool::Result<spool::Cursor<spool::SimDisk>>, lsns: &
     }
     Ok(())
 }
+
+#[test]
+fn a_confirm_that_will_not_become_durable_is_refused() {
+    for is_poisoned in [false, true] {
+        let world = SimWorld::new();
+        let store = world.create();
+        store.append_durable(TXN, entry(8, b"one")).expect("durable");
+        store.append_durable(TXN, entry(16, b"two")).expect("durable");
+        let mut cursor = store.register("reader", TXN, CursorStart::Earliest).expect("registered");
+        read_all(&mut cursor);
+        cursor.confirm(position(1, 8)).expect("handed out");
+        if is_poisoned {
+            world.disk.borrow().fail(spool::disk::OperationKind::Sync, 1, spool::disk::Fault::Error(libc::EIO));
+            store.append_durable(TXN, entry(24, b"three")).expect_err("the sync failed");
+            assert!(matches!(cursor.confirm(position(2, 16)), Err(Error::Poisoned { .. })));
+        } else {
+            store.close().expect("closed");
+            assert!(matches!(cursor.confirm(position(2, 16)), Err(Error::Closed)));
+            assert_eq!(world.open().cursors().expect("listed")[0].confirmed, position(1, 8), "what was taken is there");
+        }
+        assert_eq!(cursor.confirmed(), position(1, 8));
+    }
+}

@@ -5,7 +5,7 @@ use spool::disk::{Fault, Loss, OperationKind};
 use spool::{Error, StoreOptions};
 
 use crate::life::Account;
-use crate::worlds::{SimWorld, TXN, World, entry};
+use crate::worlds::{SimWorld, TXN, World, body_of, entry};
 
 /// Fails the `nth` operation of a kind, and as many that follow. False when the life does not reach it.
 fn fails_at(kind: OperationKind, nth: u64, times: u64, number: i32) -> bool {
@@ -98,4 +98,43 @@ fn after_a_failed_sync_nothing_is_acknowledged_or_kept_that_was_not_known() {
     drop(store);
     world.crash();
     assert_eq!(crate::worlds::entry_lsns(&world.open(), "all"), [16, 40]);
+}
+
+#[test]
+fn a_failed_store_lets_go_of_segments_that_wait_for_their_footer() {
+    let world = SimWorld::new();
+    let store = world.create();
+    let cursor = store.register("reader", TXN, spool::CursorStart::Earliest).expect("registered");
+    let mut lsn = 0;
+    let full = || store.segments(TXN).iter().filter(|info| info.last_seqno.get() > 0).count();
+    while full() < 4 {
+        lsn += 16;
+        store.append(TXN, entry(lsn, &body_of(lsn, 900))).expect("accepted");
+        if lsn % 128 == 0 {
+            store.wait_durable(TXN, segments::Seqno::new(lsn / 16)).expect("durable");
+        }
+    }
+    store.wait_durable(TXN, segments::Seqno::new(lsn / 16)).expect("durable");
+    world.disk.borrow().fail(OperationKind::Sync, 1, Fault::Error(libc::EIO));
+    store.append_durable(TXN, entry(lsn + 16, b"the sync fails")).expect_err("the sync failed");
+    let acknowledged = store.watermarks(TXN).durable.seqno;
+    let mut segments = store.segments(TXN);
+    segments.retain(|info| info.last_seqno.get() > 0 && info.state != spool::SegmentState::Sealed);
+    assert!(segments.len() > 1, "a footer is still to be written");
+    assert!(matches!(store.close(), Err(Error::Poisoned { .. })));
+    // Somebody still has a cursor of the store that failed.
+    let opened = world.open();
+    assert_eq!(opened.watermarks(TXN).durable.seqno, acknowledged);
+    drop(cursor);
+}
+
+#[test]
+fn a_failed_folder_sync_of_a_preparation_ends_the_store() {
+    let world = SimWorld::new();
+    let store = world.create();
+    store.append_durable(TXN, entry(16, b"one")).expect("durable");
+    world.disk.borrow().fail(OperationKind::SyncDir, 1, Fault::Error(libc::EIO));
+    while store.step() {}
+    let failure = store.failure().expect("nobody waits for the segment, but nothing is known about its folder");
+    assert!(failure.to_string().contains("cannot sync"), "{failure}");
 }

@@ -1,10 +1,12 @@
 //! What cursors need stays, what nobody needs goes, files serve again.
 
-use segments::{RecordKind, SegmentId, Seqno, StreamKind};
-use spool::disk::{Access, DiskFile, read_exact_at};
-use spool::{CursorStart, Disk, Error, Holder, Seek, StoreOptions};
+use std::time::Duration;
 
-use crate::worlds::{SimWorld, TXN, World, body_of, entry, position, read_all};
+use segments::{Lsn, RecordKind, SegmentId, Seqno, StreamKind};
+use spool::disk::{Access, DiskFile, Fault, OperationKind, SimDisk, read_exact_at};
+use spool::{BatchLimits, CursorStart, Disk, Drive, Environment, Error, Holder, Seek, Store, StoreOptions};
+
+use crate::worlds::{SimWorld, TXN, World, body_of, entry, position, read_all, record};
 
 crate::on_every_backend!(
     a_slow_cursor_holds_and_lets_go,
@@ -161,4 +163,184 @@ fn a_removal_that_was_interrupted_is_finished_at_open() {
     let below = store.recovery_report().rows.iter().filter(|line| line.row == spool::Row::BelowStart).count();
     assert!(below > 1, "{:?}", store.recovery_report().rows);
     assert_eq!(store.watermarks(TXN).durable_entry_end, position(100, 800));
+}
+
+fn threaded() -> Store<SimDisk> {
+    let (environment, _) = Environment::simulated(7);
+    let dir = SimWorld::new().dir();
+    Store::create_on(SimDisk::new(), environment, Drive::Threads, &dir, &StoreOptions::tiny()).expect("created")
+}
+
+#[test]
+fn a_caught_up_cursor_follows_when_its_last_segment_goes() {
+    let world = SimWorld::new();
+    let store = world.create();
+    fill(&store, 1..=5);
+    store.close().expect("closed");
+    // Opening has ended the segment behind the last record, and there the cursor stands.
+    let store = world.open();
+    let mut cursor = store.register("reader", TXN, CursorStart::Latest).expect("registered");
+    world.clock.advance(Duration::from_secs(2));
+    while store.step() {}
+    fill(&store, 6..=60);
+    while store.step() {}
+    store.retain().expect("a pass");
+    let start = store.marks().stream(TXN).start;
+    assert_eq!(start.seqno, Seqno::new(6), "what the cursor has read went, what it needs is there");
+    let seen = read_all(&mut cursor);
+    assert_eq!((seen[0].seqno, seen.len()), (6, 55));
+}
+
+/// The first record that a cursor gives, looked at and given back.
+fn next_seqno(cursor: &mut spool::Cursor<SimDisk>) -> Option<u64> {
+    let batch = cursor.next_batch(BatchLimits::default()).expect("readable")?;
+    batch.records().next().map(|record| record.meta.seqno.get())
+}
+
+#[test]
+fn registering_and_seeking_beside_retention_never_jump() {
+    const ENTRIES: u64 = 3000;
+    let store = threaded();
+    fill(&store, 1..=20);
+    let is_done = std::sync::atomic::AtomicBool::new(false);
+    let done = || is_done.load(std::sync::atomic::Ordering::SeqCst);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for number in 21..=ENTRIES {
+                fill(&store, number..=number);
+                store.retain().expect("a pass");
+            }
+            is_done.store(true, std::sync::atomic::Ordering::SeqCst);
+        });
+        scope.spawn(|| {
+            for round in 0.. {
+                let name = format!("registers-{}", round % 2);
+                let mut cursor = store.register(&name, TXN, CursorStart::Earliest).expect("registered");
+                let first = cursor.confirmed().seqno.get() + 1;
+                assert_eq!(next_seqno(&mut cursor), Some(first), "it begins where it stands");
+                drop(cursor);
+                drop(store.cursor(&name).expect("its register says the same"));
+                store.unregister(&name).expect("removed");
+                if done() {
+                    return;
+                }
+            }
+        });
+        scope.spawn(|| {
+            let mut cursor = store.register("seeks", TXN, CursorStart::Latest).expect("registered");
+            while !done() {
+                let end = cursor.end().seqno.get();
+                cursor.seek(Seek::Seqno(Seqno::new(end + 1))).expect("the end");
+                for back in [25, 15, 5] {
+                    let to = end.saturating_sub(back).max(1);
+                    match cursor.seek(Seek::Seqno(Seqno::new(to))) {
+                        Ok(()) => assert_eq!(next_seqno(&mut cursor), Some(to), "it begins where it was sent"),
+                        Err(error) => assert!(matches!(error, Error::CursorBelowStart { .. }), "{error}"),
+                    }
+                }
+            }
+        });
+    });
+}
+
+#[test]
+fn a_state_is_read_while_retention_removes_the_one_before() {
+    let store = threaded();
+    store.append_state(StreamKind::Ledger, RecordKind(17), 0, &body_of(0, 9000)).expect("durable");
+    let is_done = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for number in 1..=400u16 {
+                let body = body_of(u64::from(number), 9000);
+                store.append_state(StreamKind::Ledger, RecordKind(17), number, &body).expect("durable");
+                store.retain().expect("a pass");
+            }
+            is_done.store(true, std::sync::atomic::Ordering::SeqCst);
+        });
+        scope.spawn(|| {
+            while !is_done.load(std::sync::atomic::Ordering::SeqCst) {
+                let state = store.latest_state(StreamKind::Ledger).expect("no false damage").expect("there");
+                assert!(state.body == body_of(u64::from(state.schema), 9000));
+                store.holds().expect("no false damage");
+            }
+        });
+    });
+}
+
+#[test]
+fn an_lsn_below_the_start_or_beyond_the_end_is_refused() {
+    let world = SimWorld::new();
+    let store = world.create();
+    fill(&store, 1..=100);
+    sealed(&store);
+    store.retain().expect("a pass");
+    let first = store.segments(TXN)[0].first_seqno.get();
+    assert!(first > 1);
+    let removed_end = (first - 1) * 8;
+    let mut cursor = store.register("seeker", TXN, CursorStart::After(Lsn::new(removed_end))).expect("all is kept");
+    assert_eq!(next_seqno(&mut cursor), Some(first));
+    let below = Lsn::new(removed_end - 1);
+    assert!(matches!(cursor.seek(Seek::Lsn(below)), Err(Error::CursorBelowStart { .. })));
+    assert!(matches!(cursor.seek(Seek::Lsn(Lsn::new(801))), Err(Error::CursorBeyondEnd { .. })));
+    assert_eq!(next_seqno(&mut cursor), Some(first), "a refused seek changes nothing");
+    for (lsn, is_below) in [(below, true), (Lsn::new(801), false)] {
+        let error = store.register("refused", TXN, CursorStart::After(lsn)).map(drop).expect_err("refused");
+        assert_eq!(matches!(error, Error::CursorBelowStart { .. }), is_below, "{error}");
+        assert_eq!(matches!(error, Error::CursorBeyondEnd { .. }), !is_below, "{error}");
+        assert_eq!(store.cursors().expect("listed").len(), 1, "a refused registration holds nothing");
+    }
+    drop((cursor, store));
+    // After a restart the end of what went is not known exactly: refused is all that may be skipped.
+    let store = world.open();
+    let mut cursor = store.cursor("seeker").expect("attached");
+    assert!(matches!(cursor.seek(Seek::Lsn(below)), Err(Error::CursorBelowStart { .. })));
+    cursor.seek(Seek::Lsn(Lsn::new(first * 8))).expect("all behind it is kept");
+    assert_eq!(next_seqno(&mut cursor), Some(first + 1));
+}
+
+#[test]
+fn an_lsn_inside_an_entry_that_was_cut_is_refused() {
+    let world = SimWorld::new();
+    let store = world.create();
+    fill(&store, 1..=5);
+    // Records 6 to 45 are one entry over several segments. A cursor may stand in front of a part of it only.
+    for number in 0..40 {
+        let (first, last) = (number == 0, number == 39);
+        let lsn = if last { 48 } else { 40 };
+        store.append_durable(TXN, record(first, last, lsn, &[1; 900])).expect("durable");
+    }
+    store.append_durable(TXN, entry(56, b"behind")).expect("durable");
+    sealed(&store);
+    store.retain().expect("a pass");
+    assert!(store.segments(TXN)[0].first_seqno > Seqno::new(6), "the entry was cut");
+    let after = |lsn| store.register("seeker", TXN, CursorStart::After(Lsn::new(lsn)));
+    assert!(matches!(after(40), Err(Error::CursorBelowStart { .. })));
+    assert_eq!(next_seqno(&mut after(48).expect("kept")), Some(46));
+}
+
+#[test]
+fn files_whose_removal_failed_go_with_the_next_pass() {
+    for kind in [OperationKind::Rename, OperationKind::Unlink] {
+        let world = SimWorld::new();
+        let store = world.create();
+        fill(&store, 1..=100);
+        sealed(&store);
+        world.disk.borrow().fail(kind, 1, Fault::Error(libc::EIO));
+        store.retain().expect_err("one file could not be removed");
+        let files = || world.files().iter().filter(|(path, _)| path.starts_with("txn")).count();
+        assert_eq!(files(), store.segments(TXN).len() + 1, "the others went");
+        let tiny = StoreOptions::tiny().geometry.segment_bytes;
+        assert_eq!(
+            store.store_bytes(),
+            tiny * world
+                .files()
+                .iter()
+                .filter(|(path, _)| {
+                    ["txn", "wal", "manifest", "ledger", "pool"].iter().any(|folder| path.starts_with(folder))
+                })
+                .count() as u64
+        );
+        store.retain().expect("a pass");
+        assert_eq!(files(), store.segments(TXN).len());
+    }
 }
