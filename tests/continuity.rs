@@ -211,7 +211,8 @@ async fn a_publication_made_again_is_no_way_on() {
     pair.source.sql(DATABASE, "DROP PUBLICATION walspool_app").await.expect("dropped");
     insert(&pair, 11, 5).await;
     pair.source.sql(DATABASE, &pair.document.publication_sql()).await.expect("made again");
-    let words = ["walspool_app", "did not exist", "empty the target's tables", "pg_drop_replication_slot('walspool_app')"];
+    let words =
+        ["walspool_app", "did not exist", "empty the target's tables", "pg_drop_replication_slot('walspool_app')"];
     let status = refuses(&mut daemon, "needs_resync", &words).await;
     assert_eq!(status["services"]["capture"]["state"], "failed");
     assert_eq!(rows_at_target(&pair).await, 10);

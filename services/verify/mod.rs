@@ -93,7 +93,9 @@ pub enum VerifyError {
 impl From<VerifyError> for Failure {
     fn from(error: VerifyError) -> Self {
         match &error {
-            VerifyError::Connect { error: inner, .. } if !inner.is_temporary() => Self::new(Exit::Usage, error.to_string()),
+            VerifyError::Connect { error: inner, .. } if !inner.is_temporary() => {
+                Self::new(Exit::Usage, error.to_string())
+            }
             VerifyError::Shape(_) => Self::new(Exit::Negative, error.to_string()),
             _ => Self::temporary(error.to_string()),
         }
