@@ -84,6 +84,11 @@ impl CaptureError {
     }
 }
 
+/// Whether the server failed inside itself while it decoded (XX000, `internal_error`).
+pub(super) fn is_undecodable_at_server(error: &ConnError) -> bool {
+    error.sqlstate() == Some("XX000")
+}
+
 #[cfg(test)]
 mod tests {
     use replay::conn::Conninfo;
@@ -107,9 +112,4 @@ mod tests {
         let detail = CaptureError::Source(away).report().expect("shown").detail.expect("a detail");
         assert!(detail.starts_with("cannot reach "), "{detail}");
     }
-}
-
-/// Whether the server failed inside itself while it decoded (XX000, `internal_error`).
-pub(super) fn is_undecodable_at_server(error: &ConnError) -> bool {
-    error.sqlstate() == Some("XX000")
 }
