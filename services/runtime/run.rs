@@ -93,19 +93,19 @@ fn conninfos(config: &Config) -> Result<(Conninfo, Option<Conninfo>), Failure> {
         (Ok(source), Ok(target)) => Ok((source, target)),
         // Both at once, so that nobody mends one only to meet the other.
         (source, target) => {
-            let findings = source.err().into_iter().chain(target.err()).collect();
+            let findings = source.err().into_iter().chain(target.err()).map(|finding| *finding).collect();
             Err(Failure::usage("the connection strings cannot be used").with_findings(findings))
         }
     }
 }
 
-fn conninfo(side: &str, url: &SecretUrl) -> Result<Conninfo, Finding> {
+fn conninfo(side: &str, url: &SecretUrl) -> Result<Conninfo, Box<Finding>> {
     let subject = format!("[{side}] database_url");
     let secret = url.resolve().map_err(|error| {
-        Finding::error("secret_unresolved", subject.clone(), error.to_string()).with_remedy(url.remedy())
+        Box::new(Finding::error("secret_unresolved", subject.clone(), error.to_string()).with_remedy(url.remedy()))
     })?;
     Conninfo::parse(secret.expose())
-        .map_err(|error| Finding::error("connection_string", subject.clone(), error.to_string()))
+        .map_err(|error| Box::new(Finding::error("connection_string", subject.clone(), error.to_string())))
 }
 
 async fn look_at_servers(config: &Config) -> Result<(), Failure> {
