@@ -93,6 +93,7 @@ impl<D: Disk> Capture<D> {
         let mut random = SplitMix::from_system();
         loop {
             self.streaming_since = None;
+            self.take_ended_load().await;
             let mut result = self.session().await;
             if let Err(CaptureError::Source(error)) = &result
                 && is_undecodable_at_server(error)
@@ -158,6 +159,15 @@ impl<D: Disk> Capture<D> {
                 CaptureError::Refused { reason: Reason::NeedsResync, detail }
             }
             error => error,
+        }
+    }
+
+    /// A copy that ended while no stream ran: apply may begin although the source is away.
+    async fn take_ended_load(&mut self) {
+        let Some(mut load) = self.load.take_if(|load| load.is_finished()) else { return };
+        match load.finished().await {
+            Ok(beginning) => self.load_is_over(beginning),
+            Err(error) => self.show(&error),
         }
     }
 

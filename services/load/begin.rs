@@ -66,6 +66,11 @@ impl LoadTask {
         result.map_err(CaptureError::from)
     }
 
+    /// Whether the copy has ended, well or not.
+    pub(crate) fn is_finished(&self) -> bool {
+        self.handle.is_finished()
+    }
+
     /// Ends the copy and waits until it is gone, so that a new one never meets it.
     pub(crate) async fn abort(mut self) {
         self.handle.abort();
