@@ -76,6 +76,21 @@ fn the_tables_of_the_page_leave_no_gap() {
 }
 
 #[test]
+fn the_hexdump_of_the_page_is_the_golden_files() {
+    let (page, bytes) = (include_str!("../FORMAT.md"), std::fs::read(ACTIVE).expect("golden file"));
+    let mut shown_bytes = 0;
+    for line in page.lines() {
+        let Some((address, rest)) = line.split_once("  ") else { continue };
+        let (8, Ok(at)) = (address.len(), usize::from_str_radix(address, 16)) else { continue };
+        let shown = rest.get(..47).expect("sixteen columns").split_whitespace();
+        let shown: Vec<u8> = shown.map(|byte| u8::from_str_radix(byte, 16).expect("a byte")).collect();
+        assert_eq!(bytes[at..at + shown.len()], shown, "the line at {address}");
+        shown_bytes += shown.len();
+    }
+    assert_eq!(shown_bytes, 172, "the page shows a hexdump");
+}
+
+#[test]
 fn the_golden_files_are_what_the_code_writes() {
     let mut image = support::golden();
     let active = image.bytes.clone();
