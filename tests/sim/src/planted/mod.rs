@@ -1,0 +1,15 @@
+//! Planted bugs: the runners, unchanged, against a store that is broken on purpose.
+
+use crate::Failure;
+
+/// What the subcommand takes.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Args {}
+
+/// The subcommand.
+///
+/// # Errors
+/// The first broken promise.
+pub fn command(_args: &Args) -> Result<(), Failure> {
+    Err(Failure::new("there is nothing to run yet", "walspool-sim planted"))
+}
