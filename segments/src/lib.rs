@@ -12,6 +12,7 @@ mod group;
 mod header;
 mod mapped;
 mod name;
+mod planted;
 mod position;
 mod record;
 mod scan;
@@ -30,6 +31,8 @@ pub use header::{
 };
 pub use mapped::{MappedSegment, SegmentIdentity};
 pub use name::{SEGMENT_SUFFIX, parse_segment_file_name, segment_file_name};
+#[cfg(feature = "planted")]
+pub use planted::{is_planted, plant, planted_reached};
 pub use position::{
     Incarnation, Lsn, ParseLsnError, Position, SegmentId, Seqno, StoreId, StreamEpoch, SystemIdentifier, TimelineId,
     UnixMicros,
