@@ -178,7 +178,10 @@ impl Pair {
 /// True when every table's initial copy is done.
 pub fn loaded(status: &Value) -> bool {
     let done = |table: &Value| table["initial_load"] == "done" || table["initial_load"] == "not_needed";
-    status["tables"].as_array().is_some_and(|tables| !tables.is_empty() && tables.iter().all(done))
+    // Between the last table's copy and the end of the load the slot is proven; a stop there starts the load over.
+    let load = &status["services"]["initial_load"];
+    let is_over = load["state"] == "stopped" && load["readiness"] == "ready";
+    is_over && status["tables"].as_array().is_some_and(|tables| !tables.is_empty() && tables.iter().all(done))
 }
 
 /// True when capture streams.
