@@ -218,10 +218,12 @@ fn move_start<D: Disk>(shared: &Shared<D>, kind: StreamKind) -> Result<(Option<F
         let table = stream.table();
         let below = table.entries().filter(|entry| entry.info.id < segment).count();
         let capped = below.min(shared.options.removals_per_pass_max);
-        let Some(first_kept) = table.entries().nth(capped).filter(|_| capped > 0) else { return Ok((floor, None)) };
-        let last_removed = table.entries().nth(capped - 1).expect("there are as many").info.last_seqno;
-        assert!(first_kept.info.id <= segment && last_removed != Seqno::NONE, "only sealed segments go");
-        StreamStart { segment: first_kept.info.id, seqno: last_removed.next() }
+        if capped == 0 {
+            return Ok((floor, None));
+        }
+        let start = table.start_after(capped);
+        assert!(start.segment <= segment, "nothing goes that is held");
+        start
     };
     let mut register = lock(&shared.marks);
     register.marks_mut().stream_mut(kind).start = start;

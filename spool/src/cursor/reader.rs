@@ -353,32 +353,27 @@ impl<D: Disk, V: SegmentView> StreamReader<D, V> {
         Ok(Visit::Group(look(&group, &window)))
     }
 
-    /// Where the last entry ends that is not wholly kept; zero where nothing was removed. What is not known exactly
-    /// (after a restart, where the first kept entry has one record) is taken as the end of that first entry: too high
-    /// rather than too low, because what lies below is refused and what lies above is handed out.
+    /// Where the last entry ends that is not wholly kept; zero where nothing was removed. It ended below the start, unless
+    /// the start lies inside an entry.
     pub(crate) fn removed_end(&mut self) -> Result<Lsn> {
-        let (start, known) = self.view.with_table(|table| (table.start(), table.removed_end()));
-        if start.segment == SegmentId::FIRST {
-            return Ok(Lsn::ZERO);
-        }
+        let start = self.start();
         let mut place = Place { segment: start.segment, offset: self.geometry.content_start() };
-        let mut cut_end = None;
+        let mut end = start.entry_end;
         loop {
             let visited = self.visit(place, |group, _| {
                 for meta in group.records().map(|record| record.meta) {
                     if meta.first {
-                        // The records of an entry but its last carry the end of the entry before.
-                        return Err(cut_end.or(known).unwrap_or(meta.lsn));
+                        return None;
                     }
-                    cut_end = if meta.last { Some(meta.lsn) } else { cut_end };
+                    // The records of an entry but its last carry the end of the entry before.
+                    end = if meta.last { meta.lsn } else { end };
                 }
-                Ok(group.end_offset())
+                Some(group.end_offset())
             })?;
             match visited {
-                Visit::Group(Err(end)) => return Ok(end),
-                Visit::Group(Ok(end_offset)) => place.offset = end_offset,
+                Visit::Group(None) | Visit::End => return Ok(end),
+                Visit::Group(Some(end_offset)) => place.offset = end_offset,
                 Visit::NextSegment(next) => place = next,
-                Visit::End => return Ok(cut_end.or(known).unwrap_or(Lsn::ZERO)),
             }
         }
     }

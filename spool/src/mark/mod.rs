@@ -14,7 +14,7 @@ mod slot;
 
 use std::path::Path;
 
-use segments::{Geometry, Mark, SegmentId, Seqno, StoreId, StreamEpoch, StreamKind, UnixMicros};
+use segments::{Geometry, Lsn, Mark, SegmentId, Seqno, StoreId, StreamEpoch, StreamKind, UnixMicros};
 
 use crate::disk::{Access, AlignedBuffer, Disk, DiskFile, read_exact_at, write_all_at};
 use crate::error::{Damage, Error, IoContext, Result};
@@ -29,6 +29,14 @@ pub struct StreamStart {
     pub segment: SegmentId,
     /// First record of that segment.
     pub seqno: Seqno,
+    /// End of the last entry that ended below; zero where nothing was removed. A position below it is refused by name,
+    /// also after a restart.
+    pub entry_end: Lsn,
+}
+
+impl StreamStart {
+    /// Where a new stream starts.
+    pub(crate) const NEW: Self = Self { segment: SegmentId::FIRST, seqno: Seqno::FIRST, entry_end: Lsn::ZERO };
 }
 
 /// What the register says of one stream.
@@ -200,7 +208,7 @@ fn damaged(path: &Path, what: &str, expected: impl std::fmt::Display, found: imp
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use segments::{Lsn, Position, TimelineId};
+    use segments::{Position, TimelineId};
 
     use super::*;
     use crate::disk::{Fault, Loss, OperationKind, SimDisk};
@@ -210,7 +218,7 @@ pub(crate) mod tests {
             stream,
             epoch: StreamEpoch::new(0xE0 + u64::from(stream.number())),
             geometry: if stream.is_state() { Geometry::state() } else { Geometry::tiny() },
-            start: StreamStart { segment: SegmentId::new(3), seqno: Seqno::new(17) },
+            start: StreamStart { segment: SegmentId::new(3), seqno: Seqno::new(17), entry_end: Lsn::new(0x300) },
             mark: Mark {
                 segment: SegmentId::new(4),
                 offset: 8192,

@@ -29,6 +29,7 @@ struct RawStream {
     epoch: U64,
     start_segment: U64,
     start_seqno: U64,
+    start_lsn: U64,
     mark_segment: U64,
     mark_offset: U64,
     mark_seqno: U64,
@@ -51,8 +52,8 @@ struct RawSlot {
 }
 
 const CHECKSUM_AT: usize = 12;
-const _: () = assert!(size_of::<RawStream>() == 80);
-const _: () = assert!(size_of::<RawSlot>() == 64 + 4 * 80);
+const _: () = assert!(size_of::<RawStream>() == 88);
+const _: () = assert!(size_of::<RawSlot>() == 64 + 4 * 88);
 const _: () = assert!(std::mem::offset_of!(RawSlot, checksum) == CHECKSUM_AT);
 const _: () = assert!(size_of::<RawSlot>() <= 512, "a slot's content lies in one sector");
 
@@ -67,6 +68,7 @@ pub(super) fn encode(marks: &Marks) -> AlignedBuffer {
         epoch: U64::new(stream.epoch.get()),
         start_segment: U64::new(stream.start.segment.get()),
         start_seqno: U64::new(stream.start.seqno.get()),
+        start_lsn: U64::new(stream.start.entry_end.get()),
         mark_segment: U64::new(stream.mark.segment.get()),
         mark_offset: U64::new(stream.mark.offset),
         mark_seqno: U64::new(stream.mark.position.seqno.get()),
@@ -142,6 +144,7 @@ fn decode_stream(raw: &RawStream, expected: StreamKind, path: &Path) -> Result<S
         start: StreamStart {
             segment: SegmentId::new(raw.start_segment.get()),
             seqno: Seqno::new(raw.start_seqno.get()),
+            entry_end: Lsn::new(raw.start_lsn.get()),
         },
         mark: Mark {
             segment: SegmentId::new(raw.mark_segment.get()),

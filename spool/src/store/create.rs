@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use segments::{Mark, SegmentId, Seqno, StoreId, StreamEpoch, StreamKind};
+use segments::{Mark, StoreId, StreamEpoch, StreamKind};
 
 use super::open::check_marks_not_lost;
 use super::{STREAMS, Store};
@@ -100,7 +100,7 @@ fn first_marks(environment: &Environment, options: &StoreOptions) -> Marks {
         stream,
         epoch: StreamEpoch::new(environment.random_u64()),
         geometry: options.geometry_of(stream),
-        start: StreamStart { segment: SegmentId::FIRST, seqno: Seqno::FIRST },
+        start: StreamStart::NEW,
         mark: Mark::default(),
     };
     Marks {

@@ -122,18 +122,11 @@ pub(crate) struct SegmentTable {
     next: SegmentId,
     /// Where the durable content ends.
     durable: Mark,
-    /// End of the last entry that ended below the start, where this process has seen it go.
-    removed_end: Option<Lsn>,
 }
 
 impl SegmentTable {
     pub(crate) fn new(start: StreamStart) -> Self {
-        Self { start, entries: BTreeMap::new(), next: start.segment, durable: Mark::default(), removed_end: None }
-    }
-
-    /// End of the last entry that ended below the start, where that is known.
-    pub(crate) fn removed_end(&self) -> Option<Lsn> {
-        self.removed_end
+        Self { start, entries: BTreeMap::new(), next: start.segment, durable: Mark::default() }
     }
 
     /// Where the durable content ends; none where nothing was ever durable.
@@ -215,19 +208,29 @@ impl SegmentTable {
         })
     }
 
+    /// The start after the first `count` segments are gone. They are sealed, and others stay behind them.
+    pub(crate) fn start_after(&self, count: usize) -> StreamStart {
+        assert!(count > 0 && count < self.entries.len(), "{count} of {} segments go", self.entries.len());
+        let (mut start, mut going) = (self.start, self.entries.values().take(count));
+        going.clone().for_each(|entry| assert_eq!(entry.info.state, SegmentState::Sealed, "only sealed segments go"));
+        start.segment = self.entries.keys().nth(count).copied().expect("one stays");
+        start.seqno = going.clone().last().expect("one goes").info.last_seqno.next();
+        // The last one that has an end: a segment may hold nothing but the middle of an entry.
+        let ends = going.by_ref().map(|entry| entry.info.last_entry).filter(|end| end.seqno != Seqno::NONE);
+        start.entry_end = ends.last().map_or(start.entry_end, |end| end.lsn);
+        start
+    }
+
     /// Forgets the segments below a new start.
     pub(crate) fn remove_below(&mut self, start: StreamStart) -> Vec<SegmentEntry> {
         assert!(
             start.segment >= self.start.segment && start.segment < self.next,
             "a start moves on, within the stream"
         );
+        assert!(start.seqno >= self.start.seqno && start.entry_end >= self.start.entry_end);
         self.start = start;
         let kept = self.entries.split_off(&start.segment);
-        let removed = std::mem::replace(&mut self.entries, kept);
-        let ends = removed.values().rev().map(|entry| entry.info.last_entry);
-        let last_end = ends.into_iter().find(|end| end.seqno != Seqno::NONE).map(|end| end.lsn);
-        self.removed_end = last_end.or(self.removed_end);
-        removed.into_values().collect()
+        std::mem::replace(&mut self.entries, kept).into_values().collect()
     }
 }
 
@@ -236,7 +239,7 @@ mod tests {
     use super::*;
 
     fn table() -> SegmentTable {
-        let mut table = SegmentTable::new(StreamStart { segment: SegmentId::new(4), seqno: Seqno::new(10) });
+        let mut table = SegmentTable::new(StreamStart { segment: SegmentId::new(4), seqno: Seqno::new(10), entry_end: Lsn::new(9) });
         for id in 4..=6 {
             table.add(SegmentEntry::empty(SegmentId::new(id), Incarnation::new(id), 512, 16384));
         }
@@ -250,7 +253,7 @@ mod tests {
             end: Position { seqno: Seqno::new(last), ..Position::default() },
             first_seqno: Seqno::new(first),
             first_lsn: Lsn::new(first),
-            entry_end: Some(Position { seqno: Seqno::new(last), ..Position::default() }),
+            entry_end: Some(Position { seqno: Seqno::new(last), lsn: Lsn::new(last), ..Position::default() }),
             written_at: UnixMicros::new(1),
         }
     }
@@ -263,7 +266,9 @@ mod tests {
         table.add_durable(&group(5, 1024, 14, 20));
         let holding = |seqno| table.holding(Seqno::new(seqno)).map(|entry| entry.info.id.get());
         assert_eq!([9, 10, 13, 14, 20, 21].map(holding), [None, Some(4), Some(4), Some(5), Some(5), None]);
-        let start = StreamStart { segment: SegmentId::new(5), seqno: Seqno::new(14) };
+        table.set_state(SegmentId::new(4), SegmentState::Sealed);
+        let start = table.start_after(1);
+        assert_eq!(start, StreamStart { segment: SegmentId::new(5), seqno: Seqno::new(14), entry_end: Lsn::new(13) });
         assert_eq!(table.remove_below(start).len(), 1);
         assert!(table.get(SegmentId::new(4)).is_none() && table.start() == start);
     }

@@ -2,7 +2,7 @@ use segments::Position;
 
 use super::*;
 
-const START: StreamStart = StreamStart { segment: SegmentId::new(1), seqno: Seqno::new(1) };
+const START: StreamStart = StreamStart::NEW;
 
 fn fact(segment: u64, content: Content) -> Facts {
     Facts { segment: SegmentId::new(segment), content }
@@ -130,7 +130,7 @@ fn row_broken_sequence() {
 
 #[test]
 fn a_start_above_the_first_segment_is_where_the_walk_begins() {
-    let start = StreamStart { segment: SegmentId::new(4), seqno: Seqno::new(40) };
+    let start = StreamStart { segment: SegmentId::new(4), seqno: Seqno::new(40), entry_end: segments::Lsn::new(8) };
     let plan = decide(&[sealed(4, 40, 44)], start, &NO_MARK).expect("whole");
     assert_eq!(plan.next_seqno, Seqno::new(45));
     assert_eq!(decide(&[sealed(4, 41, 44)], start, &NO_MARK).expect_err("one missing").row, Row::BrokenSequence);
