@@ -219,8 +219,7 @@ impl<D: Disk> ReadOnlyStore<D> {
                 continue;
             }
             let Ok((file, expected)) = self.open_segment(stream, segment) else { continue };
-            let table =
-                table.get_or_insert_with(|| SegmentTable::new(StreamStart { segment, ..marks.start }));
+            let table = table.get_or_insert_with(|| SegmentTable::new(StreamStart { segment, ..marks.start }));
             if table.next_id() != segment {
                 return Err(expected.damage(
                     "segment",

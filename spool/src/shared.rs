@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use segments::{SegmentId, StoreId, StreamKind};
 
 use crate::cursor::CursorHub;
-use crate::disk::{Disk, KnownEnd};
+use crate::disk::{Disk, FileIdentity, KnownEnd};
 use crate::environment::Environment;
 use crate::error::{Error, Result};
 use crate::lock::StoreLock;
@@ -34,6 +34,8 @@ pub(crate) struct Shared<D: Disk> {
     pub(crate) dir: PathBuf,
     pub(crate) store: StoreId,
     pub(crate) options: StoreOptions,
+    /// What the process remembers the store by.
+    pub(crate) identity: FileIdentity,
     pub(crate) environment: Environment,
     pub(crate) drive: Drive,
     /// In the order of [`StreamKind::PERMANENT`].
@@ -114,7 +116,7 @@ impl<D: Disk> Shared<D> {
             let durable = table.durable();
             let segment = if durable.is_none() { table.start().segment } else { durable.segment };
             let end = KnownEnd { segment, offset: durable.offset };
-            self.disk.process_memory().remember(&self.dir, self.store, stream.kind, end);
+            self.disk.process_memory().remember(self.identity, stream.kind, end);
         }
         self.hub.signal();
     }

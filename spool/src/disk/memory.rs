@@ -5,10 +5,11 @@
 //! starts without this memory: its page cache was dropped, or the machine's memory is gone.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use segments::{SegmentId, StoreId, StreamKind};
+use segments::{SegmentId, StreamKind};
+
+use super::FileIdentity;
 
 /// Up to where a stream was known to be durable when its store failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -19,9 +20,10 @@ pub struct KnownEnd {
     pub offset: u64,
 }
 
-type Ends = BTreeMap<(PathBuf, StoreId, StreamKind), KnownEnd>;
+type Ends = BTreeMap<(FileIdentity, StreamKind), KnownEnd>;
 
-/// Durable ends of stores that failed in this process.
+/// Durable ends of stores that failed in this process. A store is known by its mark register's file, which is never
+/// replaced: its folder may be spelled in many ways, and a copy of it is another store on the medium.
 #[derive(Debug, Default)]
 pub struct ProcessMemory {
     ends: Mutex<Ends>,
@@ -35,9 +37,9 @@ impl ProcessMemory {
     }
 
     /// Notes where `stream` was durable when its store failed. A lower end that is already known stays.
-    pub fn remember(&self, dir: &Path, store: StoreId, stream: StreamKind, end: KnownEnd) {
+    pub fn remember(&self, register: FileIdentity, stream: StreamKind, end: KnownEnd) {
         let mut ends = self.ends.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = ends.entry((dir.to_owned(), store, stream)).or_insert(end);
+        let known = ends.entry((register, stream)).or_insert(end);
         if (end.segment, end.offset) < (known.segment, known.offset) {
             *known = end;
         }
@@ -45,15 +47,15 @@ impl ProcessMemory {
 
     /// What is known about `stream`.
     #[must_use]
-    pub fn known(&self, dir: &Path, store: StoreId, stream: StreamKind) -> Option<KnownEnd> {
+    pub fn known(&self, register: FileIdentity, stream: StreamKind) -> Option<KnownEnd> {
         let ends = self.ends.lock().unwrap_or_else(PoisonError::into_inner);
-        ends.get(&(dir.to_owned(), store, stream)).copied()
+        ends.get(&(register, stream)).copied()
     }
 
     /// Forgets a store whose recovery has cut what was not durable.
-    pub fn forget(&self, dir: &Path, store: StoreId) {
+    pub fn forget(&self, register: FileIdentity) {
         let mut ends = self.ends.lock().unwrap_or_else(PoisonError::into_inner);
-        ends.retain(|(known_dir, known_store, _), _| !(known_dir == dir && *known_store == store));
+        ends.retain(|(known, _), _| *known != register);
     }
 }
 
@@ -64,14 +66,15 @@ mod tests {
     #[test]
     fn the_lower_end_stays_until_forgotten() {
         let memory = ProcessMemory::new();
-        let (dir, store) = (Path::new("/store"), StoreId::new([7; 16]));
+        let register = FileIdentity { device: 1, inode: 7 };
         let end = |segment, offset| KnownEnd { segment: SegmentId::new(segment), offset };
-        memory.remember(dir, store, StreamKind::Txn, end(3, 512));
-        memory.remember(dir, store, StreamKind::Txn, end(3, 1024));
-        memory.remember(dir, store, StreamKind::Wal, end(1, 0));
-        assert_eq!(memory.known(dir, store, StreamKind::Txn), Some(end(3, 512)));
-        memory.forget(dir, store);
-        assert_eq!(memory.known(dir, store, StreamKind::Txn), None);
-        assert_eq!(memory.known(dir, store, StreamKind::Wal), None);
+        memory.remember(register, StreamKind::Txn, end(3, 512));
+        memory.remember(register, StreamKind::Txn, end(3, 1024));
+        memory.remember(register, StreamKind::Wal, end(1, 0));
+        memory.forget(FileIdentity { device: 2, inode: 7 });
+        assert_eq!(memory.known(register, StreamKind::Txn), Some(end(3, 512)));
+        memory.forget(register);
+        assert_eq!(memory.known(register, StreamKind::Txn), None);
+        assert_eq!(memory.known(register, StreamKind::Wal), None);
     }
 }

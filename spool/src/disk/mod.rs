@@ -48,7 +48,7 @@ pub enum Access {
 }
 
 /// What tells two files apart, whatever their names.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct FileIdentity {
     /// The file system's device number.
     pub device: u64,

@@ -16,7 +16,7 @@ use std::path::Path;
 
 use segments::{Geometry, Lsn, Mark, SegmentId, Seqno, StoreId, StreamEpoch, StreamKind, UnixMicros};
 
-use crate::disk::{Access, AlignedBuffer, Disk, DiskFile, read_exact_at, write_all_at};
+use crate::disk::{Access, AlignedBuffer, Disk, DiskFile, FileIdentity, read_exact_at, write_all_at};
 use crate::error::{Damage, Error, IoContext, Result};
 use crate::layout::{MARKS_FILE, UNFINISHED_SUFFIX};
 
@@ -86,6 +86,7 @@ impl Marks {
 #[derive(Debug)]
 pub(crate) struct MarkRegister<D: Disk> {
     file: D::File,
+    identity: FileIdentity,
     path: std::path::PathBuf,
     marks: Marks,
 }
@@ -102,7 +103,8 @@ impl<D: Disk> MarkRegister<D> {
         }
         let file = disk.create(&unfinished, SLOT_BYTES).doing("create", &unfinished)?;
         file.allocate(2 * u64::from(SLOT_BYTES)).doing("allocate", &unfinished)?;
-        let mut register = Self { file, path: unfinished.clone(), marks };
+        let identity = file.identity().doing("look at", &unfinished)?;
+        let mut register = Self { file, identity, path: unfinished.clone(), marks };
         register.write_both()?;
         register.file.sync_all().doing("sync", &unfinished)?;
         disk.rename(&unfinished, &path).doing("rename", &unfinished)?;
@@ -115,7 +117,8 @@ impl<D: Disk> MarkRegister<D> {
         let path = dir.join(MARKS_FILE);
         let file = disk.open(&path, Access::Write { block_bytes: SLOT_BYTES }).doing("open", &path)?;
         let marks = read(&file, &path)?;
-        let register = Self { file, path, marks };
+        let identity = file.identity().doing("look at", &path)?;
+        let register = Self { file, identity, path, marks };
         register.settle()?;
         Ok(register)
     }
@@ -144,6 +147,11 @@ impl<D: Disk> MarkRegister<D> {
         let path = dir.join(MARKS_FILE);
         let file = disk.open(&path, Access::Read).doing("open", &path)?;
         read(&file, &path)
+    }
+
+    /// Which file it is. It is never replaced, so this is the store's identity on this machine.
+    pub(crate) fn identity(&self) -> FileIdentity {
+        self.identity
     }
 
     /// True when the register is written around the page cache.

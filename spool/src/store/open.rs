@@ -49,12 +49,12 @@ impl<D: Disk> Store<D> {
         let recovered = {
             let lock_wait = options.writer_lock_wait;
             let mut recovery = Recovery { disk: &disk, dir, store, pool: &mut pool, lock_wait, drive };
-            recover_all(&mut recovery, marks.marks())?
+            recover_all(&mut recovery, &marks)?
         };
         publish_marks(&mut marks, &recovered)?;
         let cursors = CursorHub::new(disk.clone(), dir, environment.clone());
         cursors.settle(&crate::cursor::names(&disk, cursors.dir())?)?;
-        disk.process_memory().forget(dir, store);
+        disk.process_memory().forget(marks.identity());
         let report = report(&recovered);
         say(&report, marks.is_direct(), dir);
         let queue = disk.queue(options.queue_depth).doing("set up the write queue of", dir)?;
@@ -67,6 +67,7 @@ impl<D: Disk> Store<D> {
             dir: dir.to_owned(),
             store,
             options: options.clone(),
+            identity: marks.identity(),
             environment,
             drive,
             streams,
@@ -171,13 +172,13 @@ fn check_geometry(marks: &Marks, options: &StoreOptions, dir: &Path) -> Result<(
 
 type Recovered<D> = Vec<(StreamKind, RecoveredStream<<D as Disk>::File>)>;
 
-fn recover_all<D: Disk>(recovery: &mut Recovery<'_, D>, marks: &Marks) -> Result<Recovered<D>> {
+fn recover_all<D: Disk>(recovery: &mut Recovery<'_, D>, register: &MarkRegister<D>) -> Result<Recovered<D>> {
     let memory = recovery.disk.process_memory();
     let one = |stream: &crate::mark::StreamMarks| {
-        let known = memory.known(recovery.dir, recovery.store, stream.stream);
+        let known = memory.known(register.identity(), stream.stream);
         Ok((stream.stream, recovery.stream(stream, known)?))
     };
-    marks.streams.iter().map(one).collect()
+    register.marks().streams.iter().map(one).collect()
 }
 
 /// Everything that recovery kept is synced, so the mark may say so.

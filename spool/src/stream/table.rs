@@ -239,7 +239,11 @@ mod tests {
     use super::*;
 
     fn table() -> SegmentTable {
-        let mut table = SegmentTable::new(StreamStart { segment: SegmentId::new(4), seqno: Seqno::new(10), entry_end: Lsn::new(9) });
+        let mut table = SegmentTable::new(StreamStart {
+            segment: SegmentId::new(4),
+            seqno: Seqno::new(10),
+            entry_end: Lsn::new(9),
+        });
         for id in 4..=6 {
             table.add(SegmentEntry::empty(SegmentId::new(id), Incarnation::new(id), 512, 16384));
         }

@@ -1,8 +1,8 @@
 //! A failed write or sync ends acknowledgements: every waiter gets the error, nothing is retried, opening again is the
 //! way on and keeps nothing above what was known to be durable.
 
-use spool::disk::{Fault, Loss, OperationKind};
-use spool::{Error, StoreOptions};
+use spool::disk::{Disk as _, Fault, KnownEnd, Loss, OperationKind, SystemDisk};
+use spool::{Backend, Error, Store, StoreOptions};
 
 use crate::life::Account;
 use crate::worlds::{SimWorld, TXN, World, body_of, entry};
@@ -137,4 +137,25 @@ fn a_failed_folder_sync_of_a_preparation_ends_the_store() {
     while store.step() {}
     let failure = store.failure().expect("nobody waits for the segment, but nothing is known about its folder");
     assert!(failure.to_string().contains("cannot sync"), "{failure}");
+}
+
+/// The folder is spelled in another way, and it is the same store on the same medium.
+#[test]
+fn what_was_known_to_be_durable_is_remembered_under_every_name_of_the_folder() {
+    let memory = SystemDisk::new(Backend::Pwrite).expect("needs nothing");
+    let place = tempfile::tempdir().expect("a folder for tests");
+    let (dir, other) = (place.path().join("store"), place.path().join("other"));
+    std::os::unix::fs::symlink(&dir, &other).expect("linked");
+    let options = StoreOptions { backend: Backend::Pwrite, ..StoreOptions::tiny() };
+    let store = Store::create(&dir, &options).expect("created");
+    store.append_durable(TXN, entry(16, b"one")).expect("durable");
+    store.append_durable(TXN, entry(32, b"two")).expect("durable");
+    let end = store.segments(TXN)[0].used_bytes;
+    drop(store);
+    let identity = memory.identity(&dir.join("marks")).expect("there");
+    let segment = segments::SegmentId::FIRST;
+    let known = KnownEnd { segment, offset: end - 512 };
+    memory.process_memory().remember(identity, TXN, known);
+    let store = Store::open(&other, &options).expect("opened");
+    assert_eq!(store.watermarks(TXN).durable.seqno.get(), 1, "the second record was not known to be durable");
 }
