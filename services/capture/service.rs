@@ -213,7 +213,7 @@ impl<D: Disk> Capture<D> {
     fn store_facts(&self) -> Result<StoreFacts> {
         let manifest = manifest::read(&self.context.store).map_err(|error| match error {
             crate::load::BookError::Store(error) => CaptureError::Store(error),
-            error @ crate::load::BookError::Body { .. } => {
+            error @ (crate::load::BookError::Body { .. } | crate::load::BookError::AheadOfStream { .. }) => {
                 CaptureError::Refused { reason: Reason::StoreDamaged, detail: error.to_string() }
             }
         })?;

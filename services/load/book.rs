@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use replay::state::{InitialLoad as LedgerLoad, Ledger, LoadState, SlotState, TransitionError};
-use segments::{Incarnation, Position, Seqno, StreamKind, TimelineId, UnixMicros};
+use segments::{Incarnation, Lsn, Position, Seqno, StreamKind, TimelineId, UnixMicros};
 use spool::Store;
 use spool::disk::Disk;
 use tokio::sync::watch;
@@ -31,10 +31,13 @@ impl<D: Disk> LedgerBook<D> {
     /// Reads the newest state, or begins one from the configuration; a begun one is not written before it changes.
     ///
     /// # Errors
-    /// The store fails, or the ledger is damaged or of a newer version.
+    /// The store fails, or the ledger is damaged, of a newer version, or ahead of what it speaks of.
     pub fn open(store: Store<D>, config: &Config) -> Result<Self, BookError> {
         let ledger = match read(&store)? {
-            Some(ledger) => fitted(ledger, config),
+            Some(ledger) => {
+                check_positions(&ledger, store.watermarks(StreamKind::Txn).durable_entry_end.lsn)?;
+                fitted(ledger, config)
+            }
             None => new_ledger(config),
         };
         Ok(Self { store, writing: Arc::default(), newest: Arc::new(watch::Sender::new(ledger)) })
@@ -108,6 +111,25 @@ pub enum BookError {
         /// What is wrong with it.
         error: replay::BodyError,
     },
+    /// The ledger speaks of records that are not there. They were durable before it was written, so they were lost since.
+    #[error(
+        "ledger: names {named} as durable, and txn ends at {end}: records were lost; restore the store or set it up anew"
+    )]
+    AheadOfStream {
+        /// The position that the ledger names.
+        named: Lsn,
+        /// Where `txn` ends.
+        end: Lsn,
+    },
+}
+
+/// A state names only positions that were durable before it was written (`spool/README.md`, state streams).
+fn check_positions(ledger: &Ledger, end: Lsn) -> Result<(), BookError> {
+    let begun = matches!(ledger.slot.state, SlotState::Created | SlotState::Streaming);
+    match ledger.slot.consistent_point {
+        Some(named) if begun && named > end => Err(BookError::AheadOfStream { named, end }),
+        _ => Ok(()),
+    }
 }
 
 /// The newest ledger of a store; `None` before the first step.

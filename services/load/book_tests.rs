@@ -107,6 +107,20 @@ async fn a_step_is_durable_and_survives_its_waiter() {
     assert_eq!(LedgerBook::open(again, &config).expect("opens").origin(false), Origin::Creating);
 }
 
+#[test]
+fn a_ledger_that_names_what_txn_lost_is_refused() {
+    let folder = tempfile::tempdir().expect("temporary folder");
+    let options = StoreOptions { backend: spool::Backend::Pwrite, ..StoreOptions::tiny() };
+    let store = Store::create(&folder.path().join("store"), &options).expect("creates");
+    let config = config(&[("a", true)], true);
+    let ledger = created(&new_ledger(&config));
+    let (kind, schema) = Ledger::KIND;
+    store.append_state(StreamKind::Ledger, kind, schema, &ledger.encode()).expect("durable");
+    let named = ledger.slot.consistent_point.expect("created");
+    let error = LedgerBook::open(store, &config).map(drop).expect_err("txn is empty");
+    assert!(matches!(error, BookError::AheadOfStream { named: found, .. } if found == named), "{error}");
+}
+
 /// The book is generic over disks; this line says so to the compiler.
 #[expect(dead_code, reason = "only its type matters")]
 fn on_a_simulated_disk(store: Store<SimDisk>, config: &Config) -> Result<LedgerBook<SimDisk>, BookError> {

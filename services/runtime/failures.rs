@@ -67,7 +67,9 @@ impl From<BookError> for Failure {
             BookError::Body { error: replay::BodyError::UnsupportedVersion { .. }, .. } => {
                 Self::new(Exit::Refused, format!("{}: {error}", Reason::StoreNewerFormat))
             }
-            BookError::Body { .. } => Self::new(Exit::Corrupt, format!("{}: {error}", Reason::StoreDamaged)),
+            BookError::Body { .. } | BookError::AheadOfStream { .. } => {
+                Self::new(Exit::Corrupt, format!("{}: {error}", Reason::StoreDamaged))
+            }
         }
     }
 }
