@@ -46,8 +46,13 @@ impl Environment {
     #[must_use]
     pub fn simulated(seed: u64) -> (Self, Arc<SimClock>) {
         let clock = Arc::new(SimClock::default());
-        let random = Arc::new(SimRandom { state: AtomicU64::new(seed) });
-        (Self { clock: clock.clone(), random }, clock)
+        (Self::simulated_by(seed, clock.clone()), clock)
+    }
+
+    /// The same by a clock that is there already, such as a simulated disk's.
+    #[must_use]
+    pub fn simulated_by(seed: u64, clock: Arc<SimClock>) -> Self {
+        Self { clock, random: Arc::new(SimRandom { state: AtomicU64::new(seed) }) }
     }
 
     /// A random number that is not zero.

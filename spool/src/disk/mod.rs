@@ -27,7 +27,9 @@ pub use finish::{read_exact_at, read_exact_direct, write_all_at};
 pub use memory::{KnownEnd, ProcessMemory};
 pub use pwrite::PwriteQueue;
 pub use ring::RingQueue;
-pub use sim::{Fault, Loss, OperationKind, SimDisk, SimFile, SimMap, SimQueue};
+pub use sim::{
+    Fate, Fault, FaultCounts, FaultKind, Loss, OperationKind, Pending, SimDisk, SimFile, SimMap, SimQueue, Weather,
+};
 pub use system::{Backend, BackendInUse, SystemDisk, SystemQueue};
 
 /// How a file is opened.

@@ -10,21 +10,29 @@
 //!
 //! Operations take no time and are done in the order in which they were submitted.
 
+mod crash;
 mod state;
+mod weather;
 
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
+pub use self::crash::{Fate, Loss, Pending};
 use self::state::State;
+pub use self::weather::{FaultCounts, FaultKind, Weather};
 use super::{
     Access, AlignedBuffer, BackendInUse, Completion, Disk, DiskFile, FileIdentity, ProcessMemory, Queue, Space, Token,
 };
+use crate::environment::{Clock, SimClock};
 
 /// Kinds of operations, to aim a fault at.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum OperationKind {
+    /// Any at all that is counted.
+    Any,
     /// Any that changes something or makes it durable.
     Change,
     /// Writing bytes.
@@ -45,6 +53,22 @@ pub enum OperationKind {
     Read,
 }
 
+impl OperationKind {
+    /// All of them, the sums first.
+    pub const ALL: [Self; 10] = [
+        Self::Any,
+        Self::Change,
+        Self::Write,
+        Self::Sync,
+        Self::SyncDir,
+        Self::Create,
+        Self::Rename,
+        Self::Unlink,
+        Self::Shape,
+        Self::Read,
+    ];
+}
+
 /// What happens to the operation that a fault is aimed at.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fault {
@@ -54,15 +78,6 @@ pub enum Fault {
     Short(usize),
     /// The machine stops before it; everything after it fails too, until [`SimDisk::crash`].
     Stop,
-}
-
-/// What a crash takes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Loss {
-    /// Only the process dies: the kernel keeps and shows what was written.
-    Process,
-    /// The machine dies: everything that was not synced is gone.
-    Unsynced,
 }
 
 /// A simulated machine with one file system. Clones are the same machine.
@@ -85,6 +100,39 @@ impl SimDisk {
         Self::default()
     }
 
+    /// An empty disk on which things go wrong as `weather` says, the same ones for the same seed and operations.
+    #[must_use]
+    pub fn seeded(seed: u64, weather: Weather) -> Self {
+        let disk = Self::new();
+        disk.state().set_seed(seed);
+        disk.set_weather(weather);
+        disk
+    }
+
+    /// Changes the weather from now on.
+    pub fn set_weather(&self, weather: Weather) {
+        self.state().set_weather(weather);
+    }
+
+    /// The machine's clock: its disk moves it on while operations take time. Give it to
+    /// [`crate::Environment::simulated_by`], so that a store lives in the same time. A crash leaves it running.
+    #[must_use]
+    pub fn clock(&self) -> Arc<SimClock> {
+        self.state().clock()
+    }
+
+    /// Virtual time of this machine.
+    #[must_use]
+    pub fn now(&self) -> Duration {
+        self.clock().elapsed()
+    }
+
+    /// How often each kind of fault happened on this machine and those it came from.
+    #[must_use]
+    pub fn reached(&self) -> FaultCounts {
+        self.state().reached()
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.machine.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -92,7 +140,13 @@ impl SimDisk {
     /// The `nth` operation of `kind` from now on (counted from 1) meets `fault`.
     pub fn fail(&self, kind: OperationKind, nth: u64, fault: Fault) {
         assert!(nth > 0, "operations are counted from one");
-        self.state().plan_fault(kind, nth, fault);
+        self.state().plan_fault(kind, nth, fault, false);
+    }
+
+    /// The `nth` operation of `kind` from now on (counted from 1) and all of that kind that follow meet `fault`.
+    pub fn fail_for_ever(&self, kind: OperationKind, nth: u64, fault: Fault) {
+        assert!(nth > 0, "operations are counted from one");
+        self.state().plan_fault(kind, nth, fault, true);
     }
 
     /// Takes back every fault that has not come yet.
@@ -118,6 +172,22 @@ impl SimDisk {
     pub fn crash(&self, loss: Loss) -> Self {
         self.state().crash(loss);
         self.fork()
+    }
+
+    /// Everything that a crash of the machine would decide about now, in the order in which it was done.
+    #[must_use]
+    pub fn pending(&self) -> Vec<Pending> {
+        self.state().pending()
+    }
+
+    /// Another machine, as this one would be after a crash in which `decide` says what becomes of each pending thing.
+    /// It is asked in the order of [`SimDisk::pending`], but not about what can only be lost, because something that
+    /// it rests on was lost. This machine lives on.
+    #[must_use = "the machine after the crash"]
+    pub fn crash_with(&self, decide: &mut dyn FnMut(&Pending) -> Fate) -> Self {
+        let fork = self.fork();
+        fork.state().crash_with(decide);
+        fork
     }
 
     /// A second machine with a copy of this one's disk.

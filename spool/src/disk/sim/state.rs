@@ -3,9 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::environment::SimClock;
 
 use super::super::{FileIdentity, Space};
-use super::{Fault, Loss, OperationKind};
+use super::{Fate, Fault, FaultCounts, Loss, OperationKind, Pending, Weather};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Node {
@@ -30,6 +33,7 @@ struct Inode {
 struct PlannedFault {
     kind: OperationKind,
     at: u64,
+    is_for_ever: bool,
     fault: Fault,
 }
 
@@ -44,6 +48,10 @@ pub(super) struct State {
     last_handle: u64,
     counts: BTreeMap<OperationKind, u64>,
     faults: Vec<PlannedFault>,
+    seed: u64,
+    weather: Weather,
+    reached: FaultCounts,
+    clock: Arc<SimClock>,
 }
 
 fn not_found(path: &Path) -> io::Error {
@@ -60,9 +68,34 @@ const TOTAL_BYTES: u64 = 1 << 40;
 impl State {
     // ---- faults -------------------------------------------------------------------------------------------------
 
-    pub(super) fn plan_fault(&mut self, kind: OperationKind, nth: u64, fault: Fault) {
+    pub(super) fn plan_fault(&mut self, kind: OperationKind, nth: u64, fault: Fault, is_for_ever: bool) {
         let at = self.count(kind) + nth;
-        self.faults.push(PlannedFault { kind, at, fault });
+        self.faults.push(PlannedFault { kind, at, is_for_ever, fault });
+    }
+
+    pub(super) fn set_seed(&mut self, seed: u64) {
+        self.seed = seed;
+    }
+
+    pub(super) fn set_weather(&mut self, weather: Weather) {
+        self.weather = weather;
+    }
+
+    pub(super) fn clock(&self) -> Arc<SimClock> {
+        Arc::clone(&self.clock)
+    }
+
+    pub(super) fn reached(&self) -> FaultCounts {
+        self.reached
+    }
+
+    pub(super) fn pending(&self) -> Vec<Pending> {
+        Vec::new()
+    }
+
+    pub(super) fn crash_with(&mut self, decide: &mut dyn FnMut(&Pending) -> Fate) {
+        assert!(self.pending().iter().all(|pending| decide(pending) == Fate::Old));
+        self.crash(Loss::Unsynced);
     }
 
     pub(super) fn clear_faults(&mut self) {
@@ -75,14 +108,17 @@ impl State {
 
     /// Counts an operation and says how it goes: `Ok(None)` as asked, `Ok(Some(n))` short after `n` bytes.
     fn begin(&mut self, kind: OperationKind) -> io::Result<Option<usize>> {
-        let mut counted = vec![kind];
+        let mut counted = vec![kind, OperationKind::Any];
         if kind != OperationKind::Read {
             counted.push(OperationKind::Change);
         }
         for kind in &counted {
             *self.counts.entry(*kind).or_default() += 1;
         }
-        let due = |planned: &PlannedFault| counted.contains(&planned.kind) && self.counts[&planned.kind] == planned.at;
+        let due = |planned: &PlannedFault| {
+            let count = self.count(planned.kind);
+            counted.contains(&planned.kind) && (count == planned.at || count > planned.at && planned.is_for_ever)
+        };
         let fault = self.faults.iter().find(|planned| due(planned)).map(|planned| planned.fault);
         if fault == Some(Fault::Stop) {
             self.stopped = true;
@@ -105,12 +141,12 @@ impl State {
             inode.readers.clear();
             inode.exclusive = None;
             inode.writer = None;
-            if loss == Loss::Unsynced {
+            if loss != Loss::Process {
                 inode.current.clone_from(&inode.durable);
                 inode.dirty.clear();
             }
         }
-        if loss == Loss::Unsynced {
+        if loss != Loss::Process {
             self.names.clone_from(&self.durable_names);
             self.drop_orphans();
         }
