@@ -11,21 +11,22 @@
 //! Operations take no time and are done in the order in which they were submitted.
 
 mod crash;
+mod file;
+mod queue;
 mod state;
 mod weather;
 
 use std::io;
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 pub use self::crash::{Fate, Loss, Pending};
+pub use self::file::{SimFile, SimMap};
+pub use self::queue::SimQueue;
 use self::state::State;
 pub use self::weather::{FaultCounts, FaultKind, Weather};
-use super::{
-    Access, AlignedBuffer, BackendInUse, Completion, Disk, DiskFile, FileIdentity, ProcessMemory, Queue, Space, Token,
-};
+use super::{Access, BackendInUse, Disk, FileIdentity, ProcessMemory, Space};
 use crate::environment::{Clock, SimClock};
 
 /// Kinds of operations, to aim a fault at.
@@ -277,183 +278,15 @@ impl Disk for SimDisk {
     }
 
     fn map(&self, file: &SimFile) -> io::Result<SimMap> {
-        Ok(SimMap(file.disk.state().bytes(file.inode, file.handle)?))
+        file.map()
     }
 
     fn queue(&self, depth: u32) -> io::Result<SimQueue> {
-        Ok(SimQueue { started: Vec::new(), depth: depth as usize })
+        Ok(SimQueue::new(depth))
     }
 
     fn process_memory(&self) -> &ProcessMemory {
         &self.machine.memory
-    }
-}
-
-/// An open file of a [`SimDisk`].
-#[derive(Debug)]
-pub struct SimFile {
-    disk: SimDisk,
-    inode: u64,
-    handle: u64,
-    /// The unit of direct access; `None` through the page cache.
-    block_bytes: Option<u32>,
-    writable: bool,
-}
-
-impl SimFile {
-    fn check_alignment(&self, memory: *const u8, length: usize, offset: u64) -> io::Result<()> {
-        let Some(block) = self.block_bytes else { return Ok(()) };
-        let unit = block as usize;
-        let aligned = (memory as usize).is_multiple_of(unit)
-            && length.is_multiple_of(unit)
-            && offset.is_multiple_of(u64::from(block));
-        if aligned { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::EINVAL)) }
-    }
-
-    fn check_writable(&self) -> io::Result<()> {
-        if self.writable { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::EBADF)) }
-    }
-}
-
-impl DiskFile for SimFile {
-    fn length(&self) -> io::Result<u64> {
-        self.disk.state().length(self.inode, self.handle)
-    }
-
-    fn allocated(&self) -> io::Result<u64> {
-        self.length()
-    }
-
-    fn identity(&self) -> io::Result<FileIdentity> {
-        Ok(FileIdentity { device: 1, inode: self.inode })
-    }
-
-    fn is_direct(&self) -> bool {
-        self.block_bytes.is_some()
-    }
-
-    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        self.check_alignment(buffer.as_ptr(), buffer.len(), offset)?;
-        self.disk.state().read(self.inode, self.handle, buffer, offset)
-    }
-
-    fn write_at(&self, buffer: &[u8], offset: u64) -> io::Result<usize> {
-        self.check_writable()?;
-        self.check_alignment(buffer.as_ptr(), buffer.len(), offset)?;
-        self.disk.state().write(self.inode, self.handle, buffer, offset)
-    }
-
-    fn sync_data(&self) -> io::Result<()> {
-        self.disk.state().sync(self.inode, self.handle)
-    }
-
-    fn sync_all(&self) -> io::Result<()> {
-        self.sync_data()
-    }
-
-    fn allocate(&self, length: u64) -> io::Result<()> {
-        self.check_writable()?;
-        self.disk.state().set_length(self.inode, self.handle, |old| old.max(length))
-    }
-
-    fn punch(&self, offset: u64, length: u64) -> io::Result<bool> {
-        self.check_writable()?;
-        self.disk.state().punch(self.inode, self.handle, offset, length).map(|()| true)
-    }
-
-    fn drop_cached(&self) -> io::Result<bool> {
-        Ok(true)
-    }
-
-    fn try_lock_shared(&self) -> io::Result<bool> {
-        self.disk.state().lock_shared(self.inode, self.handle)
-    }
-
-    fn try_lock_exclusive(&self) -> io::Result<bool> {
-        self.disk.state().lock_exclusive(self.inode, self.handle)
-    }
-
-    fn unlock(&self) -> io::Result<()> {
-        self.disk.state().unlock(self.inode, self.handle);
-        Ok(())
-    }
-
-    fn try_lock_writer(&self) -> io::Result<bool> {
-        self.disk.state().lock_writer(self.inode, self.handle)
-    }
-
-    fn set_length(&self, length: u64) -> io::Result<()> {
-        self.check_writable()?;
-        self.disk.state().set_length(self.inode, self.handle, |_| length)
-    }
-}
-
-impl Drop for SimFile {
-    fn drop(&mut self) {
-        self.disk.state().close(self.inode, self.handle);
-    }
-}
-
-/// A file's bytes at the moment it was mapped. Sealed segments do not change, so a copy is as good as a mapping.
-#[derive(Debug)]
-pub struct SimMap(Vec<u8>);
-
-impl AsRef<[u8]> for SimMap {
-    fn as_ref(&self) -> &[u8] {
-        &self.0
-    }
-}
-
-#[derive(Debug)]
-enum Started {
-    Write { token: Token, file: Arc<SimFile>, buffer: Arc<AlignedBuffer>, bytes: Range<usize>, offset: u64 },
-    Sync { token: Token, file: Arc<SimFile> },
-}
-
-/// Operations wait here until they are reaped.
-#[derive(Debug)]
-pub struct SimQueue {
-    started: Vec<Started>,
-    depth: usize,
-}
-
-impl Queue for SimQueue {
-    type File = SimFile;
-
-    fn write(
-        &mut self,
-        token: Token,
-        file: &Arc<SimFile>,
-        buffer: &Arc<AlignedBuffer>,
-        bytes: Range<usize>,
-        offset: u64,
-    ) {
-        assert!(self.started.len() < self.depth, "more operations than the queue's depth");
-        let (file, buffer) = (Arc::clone(file), Arc::clone(buffer));
-        self.started.push(Started::Write { token, file, buffer, bytes, offset });
-    }
-
-    fn sync(&mut self, token: Token, file: &Arc<SimFile>) {
-        assert!(self.started.len() < self.depth, "more operations than the queue's depth");
-        self.started.push(Started::Sync { token, file: Arc::clone(file) });
-    }
-
-    fn reap(&mut self, completions: &mut Vec<Completion>) -> io::Result<()> {
-        completions.extend(self.started.drain(..).map(|started| match started {
-            Started::Write { token, file, buffer, bytes, offset } => {
-                Completion { token, result: file.write_at(&buffer[bytes], offset) }
-            }
-            Started::Sync { token, file } => Completion { token, result: file.sync_data().map(|()| 0) },
-        }));
-        Ok(())
-    }
-
-    fn in_flight(&self) -> usize {
-        self.started.len()
-    }
-
-    fn depth(&self) -> usize {
-        self.depth
     }
 }
 

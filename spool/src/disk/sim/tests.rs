@@ -1,4 +1,5 @@
 use super::*;
+use crate::disk::{AlignedBuffer, DiskFile};
 
 fn aligned(byte: u8) -> AlignedBuffer {
     let mut buffer = AlignedBuffer::zeroed(512);
