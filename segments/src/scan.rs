@@ -8,6 +8,7 @@
 use crate::error::{FormatError, RecordRange};
 use crate::geometry::Geometry;
 use crate::group::{GROUP_HEADER_BYTES, GroupHeader, Mark};
+use crate::planted;
 use crate::position::{Incarnation, SegmentId, Seqno, UnixMicros};
 use crate::summary::SegmentSummary;
 use crate::view::GroupView;
@@ -187,7 +188,7 @@ fn classify(scan: &Scan, start: &ScanStart, fault: FormatError, behind: Behind) 
         true => scan.mark.offset.max(start.marked_end),
         false => start.marked_end,
     };
-    if end < marked_here {
+    if end < marked_here && !planted!("cut_below_mark") {
         let first = expected(&scan.summary, start).0.unwrap_or(Seqno::NONE);
         let before_next = behind.first_seqno.and_then(|next| next.get().checked_sub(1)).map(Seqno::new);
         let marked = (scan.mark.segment == start.segment).then_some(scan.mark.position.seqno);

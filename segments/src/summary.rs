@@ -6,6 +6,7 @@ use sha2::{Digest, Sha256};
 
 use crate::footer::FOOTER_FIXED_BYTES;
 use crate::geometry::Geometry;
+use crate::planted;
 use crate::position::{Lsn, Position, Seqno, TimelineId, UnixMicros};
 use crate::view::GroupView;
 
@@ -116,7 +117,7 @@ impl SegmentSummary {
             self.open_chain_first = meta.seqno;
         }
         self.chain_open = !meta.last;
-        if meta.last {
+        if meta.last || planted!("entry_end_inside_entry") {
             self.open_chain_first = Seqno::NONE;
             self.entry_count += 1;
             self.last_entry = Position { seqno: meta.seqno, lsn: meta.lsn, timeline: meta.timeline };

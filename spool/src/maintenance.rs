@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-use segments::{Footer, StreamKind};
+use segments::{Footer, StreamKind, planted};
 
 use crate::disk::{AlignedBuffer, Disk, DiskFile, write_all_at};
 use crate::error::{IoContext, Result};
@@ -226,7 +226,9 @@ fn prepare<D: Disk>(shared: &Shared<D>, kind: StreamKind) -> Result<()> {
             shared.hub.signal();
             Ok(())
         }
-        Err(error) if urgent || error.is_failed_sync() => Err(error),
+        Err(error) if urgent || (error.is_failed_sync() && !planted!("failed_sync_of_a_prepared_file_passes")) => {
+            Err(error)
+        }
         Err(error) => {
             tracing::warn!(stream = %kind, %error, "no segment could be prepared ahead; asked again when it is needed");
             Ok(())
@@ -254,7 +256,11 @@ pub(crate) fn write_footer(
     let encoded = footer.encode(geometry);
     let mut tail = AlignedBuffer::zeroed(encoded.len());
     tail.copy_from_slice(&encoded);
-    write_all_at(file, &tail, geometry.content_end(), geometry.block_bytes)?;
+    let at = if planted!("footer_in_the_wrong_place") { footer.used_bytes } else { geometry.content_end() };
+    write_all_at(file, &tail, at, geometry.block_bytes)?;
+    if planted!("footer_not_synced") {
+        return Ok(());
+    }
     file.sync_all()
 }
 
@@ -267,6 +273,9 @@ pub(crate) fn write_marks<D: Disk>(shared: &Shared<D>) -> Result<()> {
         let mark = &mut register.marks_mut().stream_mut(stream.kind).mark;
         if durable.place() > mark.place() {
             *mark = durable;
+            if planted!("mark_beyond_the_durable_end") {
+                mark.offset += u64::from(stream.geometry.block_bytes);
+            }
             changed = true;
         }
     }

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use segments::{
-    Geometry, Incarnation, SegmentHeader, SegmentId, StoreId, StreamEpoch, StreamKind, parse_segment_file_name,
+    Geometry, Incarnation, SegmentHeader, SegmentId, StoreId, StreamEpoch, StreamKind, parse_segment_file_name, planted,
 };
 
 use crate::disk::{Access, AlignedBuffer, Disk, DiskFile, FileIdentity, write_all_at};
@@ -75,7 +75,8 @@ impl<D: Disk> Pool<D> {
                 continue;
             }
             // A crash between the two folder syncs of a move may show one file under both names: then it is a segment.
-            let is_ours = taken.insert(disk.identity(&path).doing("look for", &path)?);
+            let is_ours =
+                taken.insert(disk.identity(&path).doing("look for", &path)?) || planted!("segment_taken_as_free");
             if is_free && is_ours && free.len() < free_max {
                 free.push(path);
             } else {
@@ -114,7 +115,9 @@ impl<D: Disk> Pool<D> {
         // opening the pool drops the name here.
         self.disk.sync_dir(&self.dir).doing("sync", &self.dir)?;
         let stream_dir = stream_dir(&self.store_dir, stream);
-        self.disk.sync_dir(&stream_dir).doing("sync", &stream_dir)?;
+        if !planted!("retired_name_not_synced") {
+            self.disk.sync_dir(&stream_dir).doing("sync", &stream_dir)?;
+        }
         self.free.push(to);
         Ok(())
     }
@@ -145,7 +148,7 @@ impl<D: Disk> Pool<D> {
             let right_size = file.length().doing("measure", &path)? == geometry.segment_bytes;
             // The writer's lock is taken before the first byte: a file that anyone writes to is not free.
             if !right_size
-                || !file.try_lock_exclusive().doing("lock", &path)?
+                || !(file.try_lock_exclusive().doing("lock", &path)? || planted!("recycled_under_a_reader"))
                 || !file.try_lock_writer().doing("lock", &path)?
             {
                 continue;
@@ -208,7 +211,7 @@ impl<D: Disk> Pool<D> {
             instance: 0,
             epoch: wanted.epoch,
             segment: wanted.segment,
-            incarnation: Incarnation::new(self.environment.random_u64()),
+            incarnation: Incarnation::new(if planted!("no_incarnation") { 7 } else { self.environment.random_u64() }),
             geometry: wanted.geometry,
             created_at: self.environment.clock.now(),
             writer_version: concat!("walspool ", env!("CARGO_PKG_VERSION")).to_owned(),
@@ -217,11 +220,15 @@ impl<D: Disk> Pool<D> {
         let mut block = AlignedBuffer::zeroed(encoded.len());
         block.copy_from_slice(&encoded);
         write_all_at(&file, &block, 0, wanted.geometry.block_bytes).doing("write", path)?;
-        file.sync_all().doing("sync", path)?;
+        if !planted!("header_not_synced") {
+            file.sync_all().doing("sync", path)?;
+        }
         let to = segment_path(&self.store_dir, wanted.stream, wanted.segment);
         self.disk.rename(path, &to).doing("rename", path)?;
         let stream_dir = stream_dir(&self.store_dir, wanted.stream);
-        self.disk.sync_dir(&stream_dir).doing("sync", &stream_dir)?;
+        if !planted!("segment_name_not_synced") {
+            self.disk.sync_dir(&stream_dir).doing("sync", &stream_dir)?;
+        }
         self.disk.sync_dir(&self.dir).doing("sync", &self.dir)?;
         file.unlock().doing("unlock", &to)?;
         if !file.try_lock_writer().doing("lock", &to)? {

@@ -10,7 +10,7 @@
 
 use std::time::Duration;
 
-use segments::{Position, SegmentId, Seqno, StreamKind, UnixMicros};
+use segments::{Position, SegmentId, Seqno, StreamKind, UnixMicros, planted};
 
 use crate::cursor::{CursorState, entry_first, peek};
 use crate::disk::{Access, Disk, DiskFile};
@@ -105,13 +105,16 @@ pub(crate) fn floor(facts: &Facts<'_>) -> Option<Floor> {
                 // Everything after the position; where nothing is there yet, whatever comes next.
                 let unsealed =
                     facts.segments.iter().find(|info| info.state != SegmentState::Sealed).map(|info| info.id);
-                let segment = needed_from(position.seqno.next()).or(unsealed).unwrap_or(end);
+                let next = position.seqno.next();
+                let next = if planted!("floor_off_by_one") { next.next() } else { next };
+                let segment = needed_from(next).or(unsealed).unwrap_or(end);
                 hold(Holder::Cursor(name.clone()), *position, segment);
             }
         }
     }
     // Without a complete entry there is nothing that says up to where the stream was ever whole: all of it stays.
     let newest = facts.newest_entry.map_or(Some(first.id), needed_from).unwrap_or(first.id);
+    let newest = if planted!("newest_entry_not_held") { end } else { newest };
     hold(
         Holder::NewestEntry,
         Position { seqno: facts.newest_entry.unwrap_or_default(), ..Position::default() },
@@ -221,10 +224,16 @@ fn move_start<D: Disk>(shared: &Shared<D>, kind: StreamKind) -> Result<(Option<F
         if capped == 0 {
             return Ok((floor, None));
         }
-        let start = table.start_after(capped);
+        let mut start = table.start_after(capped);
+        if planted!("start_with_the_wrong_record") {
+            start.seqno = start.seqno.next();
+        }
         assert!(start.segment <= segment, "nothing goes that is held");
         start
     };
+    if planted!("removal_before_the_start_moves") {
+        return Ok((floor, Some(start)));
+    }
     let mut register = lock(&shared.marks);
     register.marks_mut().stream_mut(kind).start = start;
     if let Err(error) = register.write_both() {
@@ -312,7 +321,8 @@ fn remove_file<D: Disk>(
         opened => opened.doing("open", &path)?,
     };
     let mut pool = lock(&shared.pool);
-    if pool.has_room() && file.try_lock_exclusive().doing("lock", &path)? {
+    let is_unread = file.try_lock_exclusive().doing("lock", &path)? || planted!("recycled_under_a_reader");
+    if pool.has_room() && is_unread {
         pool.take_in(kind, segment)?;
         report.recycled.push((kind, segment));
     } else {

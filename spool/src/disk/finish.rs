@@ -1,5 +1,7 @@
 //! Finishing what a disk did in part: interrupted, refused for a moment, or short.
 
+use segments::planted;
+
 use std::io;
 
 use super::{AlignedBuffer, DiskFile};
@@ -9,13 +11,17 @@ pub(crate) const ATTEMPTS_MAX: u32 = 16;
 
 /// True for the results that say "ask again" and nothing about the bytes.
 pub(crate) fn is_passing(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock)
+    let is_refused = planted!("interruption_fails_the_store");
+    matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock) && !is_refused
 }
 
 /// Where a write that ended short goes on: the last block boundary at or below its end, so that direct I/O takes it.
 /// The bytes between are written again with the same content, before anything about them was acknowledged.
 pub(crate) fn resume_at(written: usize, block_bytes: usize) -> usize {
     assert!(block_bytes.is_power_of_two());
+    if planted!("resume_inside_a_block") {
+        return written;
+    }
     written - written % block_bytes
 }
 
@@ -30,8 +36,9 @@ pub fn write_all_at(file: &impl DiskFile, buffer: &[u8], offset: u64, block_byte
     while done < buffer.len() {
         let result = file.write_at(&buffer[done..], offset + done as u64);
         let next = match result {
-            Ok(written) if done + written >= buffer.len() => buffer.len(),
+            Ok(written) if done + written >= buffer.len() || planted!("short_plain_write_as_success") => buffer.len(),
             Ok(written) => resume_at(done + written, block_bytes as usize),
+            Err(error) if is_passing(&error) && planted!("interruption_of_a_plain_write_as_success") => buffer.len(),
             Err(error) if is_passing(&error) => done,
             Err(error) => return Err(error),
         };
@@ -60,7 +67,7 @@ pub fn read_exact_at(file: &impl DiskFile, buffer: &mut [u8], offset: u64, block
                     format!("file ends at {}, {} bytes wanted at {offset}", offset + done as u64, buffer.len());
                 return Err(io::Error::new(io::ErrorKind::UnexpectedEof, message));
             }
-            Ok(read) if done + read >= buffer.len() => buffer.len(),
+            Ok(read) if done + read >= buffer.len() || planted!("short_read_as_success") => buffer.len(),
             Ok(read) if file.is_direct() => resume_at(done + read, block_bytes as usize),
             Ok(read) => done + read,
             Err(error) if is_passing(&error) => done,

@@ -14,7 +14,7 @@ mod slot;
 
 use std::path::Path;
 
-use segments::{Geometry, Lsn, Mark, SegmentId, Seqno, StoreId, StreamEpoch, StreamKind, UnixMicros};
+use segments::{Geometry, Lsn, Mark, SegmentId, Seqno, StoreId, StreamEpoch, StreamKind, UnixMicros, planted};
 
 use crate::disk::{Access, AlignedBuffer, Disk, DiskFile, FileIdentity, read_exact_at, write_all_at};
 use crate::error::{Damage, Error, IoContext, Result};
@@ -128,6 +128,9 @@ impl<D: Disk> MarkRegister<D> {
     /// written again, the older slot first; where both slots said the same already, no byte changes.
     fn settle(&self) -> Result<()> {
         let newest = self.marks.generation % 2;
+        if planted!("mark_register_believed_as_read") {
+            return Ok(());
+        }
         for slot in [1 - newest, newest] {
             self.write_slot(slot)?;
         }
@@ -139,6 +142,9 @@ impl<D: Disk> MarkRegister<D> {
         assert_eq!(block.len(), SLOT_BYTES as usize);
         let offset = u64::from(SLOT_BYTES) * slot;
         write_all_at(&self.file, &block, offset, SLOT_BYTES).doing("write", &self.path)?;
+        if planted!("mark_not_synced") {
+            return Ok(());
+        }
         self.file.sync_data().doing("sync", &self.path)
     }
 
@@ -173,12 +179,15 @@ impl<D: Disk> MarkRegister<D> {
     /// The caller poisons the store: nothing is known about the slot any more.
     pub(crate) fn write(&mut self) -> Result<()> {
         self.marks.generation += 1;
-        self.write_slot(self.marks.generation % 2)
+        self.write_slot(if planted!("mark_in_the_same_slot") { 0 } else { self.marks.generation % 2 })
     }
 
     /// Writes and syncs one slot after the other, so that either alone carries what was changed.
     pub(crate) fn write_both(&mut self) -> Result<()> {
         self.write()?;
+        if planted!("start_in_one_slot") {
+            return Ok(());
+        }
         self.write()
     }
 }
@@ -192,7 +201,11 @@ fn read(file: &impl DiskFile, path: &Path) -> Result<Marks> {
     read_exact_at(file, &mut blocks, 0, SLOT_BYTES).doing("read", path)?;
     let (first, second) = blocks.split_at(SLOT_BYTES as usize);
     match (slot::decode(first, path), slot::decode(second, path)) {
-        (Ok(one), Ok(other)) => Ok(if one.generation > other.generation { one } else { other }),
+        (Ok(one), Ok(other)) => {
+            let is_first = one.generation > other.generation;
+            let is_first = if planted!("older_mark_slot_taken") { !is_first } else { is_first };
+            Ok(if is_first { one } else { other })
+        }
         // A newer format is no damage, whatever the other slot says.
         (Err(error @ Error::UnsupportedVersion { .. }), _) | (_, Err(error @ Error::UnsupportedVersion { .. })) => {
             Err(error)

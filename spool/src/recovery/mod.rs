@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use segments::{
     Footer, Mark, Position, RecordRange, Scan, SegmentHeader, SegmentId, Seqno, StoreId, StreamKind, UnixMicros,
-    parse_segment_file_name,
+    parse_segment_file_name, planted,
 };
 
 pub(crate) use look::{Expected, read_footer, read_header, scan_groups, scanned_facts, sealed_facts};
@@ -135,7 +135,9 @@ impl<D: Disk> Recovery<'_, D> {
     pub(crate) fn stream(&mut self, marks: &StreamMarks, known: Option<KnownEnd>) -> Result<RecoveredStream<D::File>> {
         // A segment may lie here under a name that is not durable yet: its preparation was interrupted.
         let dir = stream_dir(self.dir, marks.stream);
-        self.disk.sync_dir(&dir).doing("sync", &dir)?;
+        if !planted!("prepared_name_believed") {
+            self.disk.sync_dir(&dir).doing("sync", &dir)?;
+        }
         let mut rows = self.remove_below_start(marks)?;
         let mut looked: Vec<Looked<D::File>> = Vec::new();
         for segment in self.segments(marks.stream)? {
@@ -143,6 +145,7 @@ impl<D: Disk> Recovery<'_, D> {
             looked.push(found.map_err(|error| name_records(error, looked.last(), marks, segment))?);
         }
         let mark = highest_mark(&looked, marks.mark);
+        let mark = if planted!("cut_below_mark") { Mark::default() } else { mark };
         self.check_mark(&looked, &mark)?;
         let facts: Vec<Facts> = looked.iter().map(Looked::facts).collect();
         let plan = decide(&facts, marks.start, &mark).map_err(|refusal| self.refused(marks.stream, &refusal))?;
@@ -204,7 +207,9 @@ impl<D: Disk> Recovery<'_, D> {
         if let Some(footer) = read_footer(&file, &header, &expected)? {
             // The same bytes once more: where the sync of a footer failed before, a sync alone would say nothing, and
             // without this footer what it leaves out would come back.
-            write_footer(&file, &footer, &marks.geometry).doing("write the footer of", &expected.path)?;
+            if !planted!("footer_believed_as_read") {
+                write_footer(&file, &footer, &marks.geometry).doing("write the footer of", &expected.path)?;
+            }
             return Ok(Looked { expected, header, found: Found::Sealed(footer) });
         }
         let (scan, is_cut) = scan_known(&file, &header, &expected, marks, known)?;
@@ -292,6 +297,9 @@ impl<D: Disk> Recovery<'_, D> {
             }
             rows.push(RecoveredSegment { stream: marks.stream, segment: *segment, row: *row, end_offset });
         }
+        if planted!("retired_upwards") {
+            retired.reverse();
+        }
         for (segment, file) in retired.into_iter().rev() {
             self.retire(marks.stream, segment, file)?;
         }
@@ -318,6 +326,7 @@ fn scan_known<F: DiskFile>(
     marks: &StreamMarks,
     known: Option<KnownEnd>,
 ) -> Result<(Scan, bool)> {
+    let known = known.filter(|_| !planted!("known_end_forgotten"));
     let whole = scan_groups(file, header, expected, &marks.mark, None)?;
     let content_start = header.geometry.content_start();
     let ceiling = match known {
@@ -376,7 +385,10 @@ fn publish<F>(
     next_seqno: Seqno,
 ) -> RecoveredStream<F> {
     let last = Seqno::new(next_seqno.get() - 1);
+    let last = if planted!("seqno_reused_after_recovery") { Seqno::new(last.get().saturating_sub(1)) } else { last };
     let entry_end = footers.iter().rev().map(|footer| footer.last_entry).find(|entry| entry.seqno != Seqno::NONE);
+    let oldest = footers.first().map(|footer| footer.last_entry);
+    let entry_end = if planted!("entry_end_of_the_oldest_segment") { oldest } else { entry_end };
     let watermarks = Watermarks::recovered(last, entry_end.unwrap_or_default());
     let last_written_at = footers.last().map_or(UnixMicros::default(), |footer| footer.last_written_at);
     let mut table = SegmentTable::new(marks.start);

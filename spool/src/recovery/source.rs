@@ -1,6 +1,6 @@
 //! A segment's bytes for a scan, read around the page cache through a window that moves forward.
 
-use segments::{Geometry, ScanSource};
+use segments::{Geometry, ScanSource, planted};
 
 use crate::disk::{AlignedBuffer, DiskFile, read_exact_at};
 
@@ -48,7 +48,11 @@ impl<F: DiskFile> ScanSource for DiskSource<'_, F> {
         let bytes = (bytes as u64).min(self.end - offset);
         let window_end = self.window_start + self.window_bytes as u64;
         if offset < self.window_start || offset + bytes > window_end {
-            self.fill(offset, bytes)?;
+            let filled = self.fill(offset, bytes);
+            if filled.is_err() && planted!("read_error_as_the_end") {
+                return Ok(&[]);
+            }
+            filled?;
         }
         let from = (offset - self.window_start) as usize;
         Ok(&self.window[from..from + bytes as usize])

@@ -2,7 +2,7 @@
 //!
 //! Pure: facts in, decisions out. One row per state, each with a label, a decision and a test.
 
-use segments::{Mark, RecordRange, SegmentId, Seqno};
+use segments::{Mark, RecordRange, SegmentId, Seqno, planted};
 
 use crate::mark::StreamStart;
 
@@ -248,7 +248,9 @@ impl Walk<'_> {
                 self.next_seqno = last.next();
                 Ok(Row::Sealed)
             }
-            Content::Groups { first, last, end_offset, .. } if !self.hole && first == self.next_seqno => {
+            Content::Groups { first, last, end_offset, .. }
+                if !self.hole && (first == self.next_seqno || planted!("hole_passed_over")) =>
+            {
                 self.check_mark(fact.segment, end_offset, last)?;
                 self.next_seqno = last.next();
                 Ok(Row::FullWithoutFooter)
@@ -265,7 +267,7 @@ impl Walk<'_> {
                     return Err(self.broken(fact.segment, Seqno::NONE));
                 }
                 self.hole = true;
-                let begun = behind != Behind::Nothing;
+                let begun = behind != Behind::Nothing && !planted!("begun_segment_used_again");
                 let row = match (begun, self.retiring) {
                     (true, _) => Row::NoWholeGroup,
                     (false, true) => Row::PreparedBehindHole,

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use segments::{StreamKind, parse_segment_file_name};
+use segments::{StreamKind, parse_segment_file_name, planted};
 
 use super::newer::refuse_newer_formats;
 use super::{Inner, STREAMS, Store, spawn};
@@ -39,7 +39,9 @@ impl<D: Disk> Store<D> {
         let lock = StoreLock::take(&disk, dir)?;
         // A creation that was interrupted may have left names that are not durable yet.
         disk.sync_dir(dir).doing("sync", dir)?;
-        disk.sync_dir(parent_of(dir)).doing("sync", parent_of(dir))?;
+        if !planted!("store_name_not_synced") {
+            disk.sync_dir(parent_of(dir)).doing("sync", parent_of(dir))?;
+        }
         check_folders(&disk, dir)?;
         refuse_newer_formats(&disk, dir)?;
         let mut marks = MarkRegister::open(&disk, dir)?;

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use segments::{
-    Geometry, GroupBuilder, Lsn, Position, RecordKind, RecordMeta, Seqno, StreamKind, TimelineId, record_bytes,
+    Geometry, GroupBuilder, Lsn, Position, RecordKind, RecordMeta, Seqno, StreamKind, TimelineId, planted, record_bytes,
 };
 
 use crate::disk::AlignedBuffer;
@@ -143,7 +143,7 @@ impl Front {
         group.builder.push(&mut group.buffer, &self.geometry, &meta, record.body);
         self.buffered_bytes += bytes;
         self.chain_open = !record.last;
-        if record.last {
+        if record.last || planted!("entry_end_inside_entry") {
             self.entry_end = Position { seqno, lsn: record.lsn, timeline: record.timeline };
         }
         group.entry_end = self.entry_end;

@@ -214,7 +214,7 @@ impl SegmentTable {
         let (mut start, mut going) = (self.start, self.entries.values().take(count));
         going.clone().for_each(|entry| assert_eq!(entry.info.state, SegmentState::Sealed, "only sealed segments go"));
         start.segment = self.entries.keys().nth(count).copied().expect("one stays");
-        start.seqno = going.clone().last().expect("one goes").info.last_seqno.next();
+        start.seqno = going.clone().next_back().expect("one goes").info.last_seqno.next();
         // The last one that has an end: a segment may hold nothing but the middle of an entry.
         let ends = going.by_ref().map(|entry| entry.info.last_entry).filter(|end| end.seqno != Seqno::NONE);
         start.entry_end = ends.last().map_or(start.entry_end, |end| end.lsn);

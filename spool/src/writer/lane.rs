@@ -3,7 +3,9 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use segments::{GROUP_HEADER_BYTES, GroupPlace, GroupView, Mark, Position, SegmentHeader, SegmentSummary, UnixMicros};
+use segments::{
+    GROUP_HEADER_BYTES, GroupPlace, GroupView, Mark, Position, SegmentHeader, SegmentSummary, UnixMicros, planted,
+};
 
 use crate::disk::{AlignedBuffer, Token};
 use crate::pool::Prepared;
@@ -111,7 +113,7 @@ impl<F> Lane<F> {
             let Some(prepared) = self.stream.prepared().pop_front() else { return Err(group) };
             self.rotate(prepared);
         }
-        self.last_written_at = self.last_written_at.max(now);
+        self.last_written_at = if planted!("group_time_goes_back") { now } else { self.last_written_at.max(now) };
         let durable = self.stream.table().durable();
         let flight = self.seal_group(group, durable);
         assert!(flight.offset + flight.group_bytes as u64 <= geometry.content_end());
@@ -139,6 +141,11 @@ impl<F> Lane<F> {
         let (geometry, incarnation) = (self.stream.geometry, active.header.incarnation);
         let offset = active.summary.used_bytes;
         let ReadyGroup { builder, mut buffer, end, entry_end } = group;
+        let mark = if planted!("group_marks_itself") {
+            Mark { segment: active.header.segment, offset: offset + u64::from(geometry.block_bytes), position: end }
+        } else {
+            mark
+        };
         let place = GroupPlace { incarnation, offset, written_at: self.last_written_at, mark };
         let group_bytes = builder.finish(&mut buffer, &geometry, &place);
         active.summary.add_group(&GroupView::of_own(&buffer[..group_bytes], &geometry, incarnation, offset));
@@ -181,6 +188,8 @@ impl<F> Lane<F> {
     /// Takes the unbroken run of durable groups off the front of the flights.
     pub(super) fn take_durable(&mut self) -> Vec<Flight<F>> {
         let count = self.flights.iter().take_while(|flight| flight.state == FlightState::Durable).count();
+        let last = self.flights.iter().rposition(|flight| flight.state == FlightState::Durable);
+        let count = if planted!("durable_end_jumps") { last.map_or(0, |last| last + 1) } else { count };
         self.first_flight += count as u64;
         let taken: Vec<_> = self.flights.drain(..count).collect();
         self.in_flight_bytes -= taken.iter().map(|flight| flight.group_bytes).sum::<usize>();
@@ -190,7 +199,9 @@ impl<F> Lane<F> {
     /// Full segments whose groups are all durable.
     pub(super) fn take_sealable(&mut self) -> Vec<FullSegment<F>> {
         let first_in_flight = self.flights.front().map(|flight| flight.group.segment);
-        let done = |full: &FullSegment<F>| first_in_flight.is_none_or(|first| full.header.segment < first);
+        let done = |full: &FullSegment<F>| {
+            first_in_flight.is_none_or(|first| full.header.segment < first || planted!("footer_before_groups"))
+        };
         let count = self.full.iter().take_while(|full| done(full)).count();
         self.full.drain(..count).collect()
     }

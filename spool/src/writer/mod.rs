@@ -16,6 +16,8 @@ mod hub;
 mod lane;
 mod thread;
 
+use segments::planted;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -140,7 +142,11 @@ impl<D: Disk> Committer<D> {
         let block_bytes = self.lanes[lane].stream.geometry.block_bytes;
         write_all_at(&*flight.file, &flight.buffer[..flight.group_bytes], flight.offset, block_bytes)
             .doing("write", &path)?;
-        flight.file.sync_data().doing("sync", &path)?;
+        let mut synced = if planted!("acknowledge_before_sync") { Ok(()) } else { flight.file.sync_data() };
+        if synced.is_err() && planted!("retry_after_failed_sync") {
+            synced = flight.file.sync_data();
+        }
+        synced.doing("sync", &path)?;
         self.lanes[lane].flights.back_mut().expect("just placed").state = FlightState::Durable;
         self.publish(lane, shared);
         Ok(true)
@@ -186,6 +192,7 @@ impl<D: Disk> Committer<D> {
         let Flight { file, buffer, group_bytes, done_bytes, offset, state, .. } = self.lanes[lane].flight(flight);
         assert_eq!(*state, FlightState::Writing);
         let (bytes, offset) = (*done_bytes..*group_bytes, *offset + *done_bytes as u64);
+        let offset = offset - if planted!("resume_at_wrong_offset") { bytes.start as u64 } else { 0 };
         self.queue.write(token, file, buffer, bytes, offset);
     }
 
@@ -198,7 +205,8 @@ impl<D: Disk> Committer<D> {
             let file = Arc::clone(&first.file);
             let token = self.new_token(Operation::Sync { lane: index, attempts: 0 });
             let written = self.lanes[index].flights.iter_mut().filter(|flight| flight.state == FlightState::Written);
-            for flight in written.filter(|flight| Arc::ptr_eq(&flight.file, &file)) {
+            let covers = |other: &Arc<D::File>| Arc::ptr_eq(other, &file) || planted!("one_sync_for_two_files");
+            for flight in written.filter(|flight| covers(&flight.file)) {
                 flight.state = FlightState::Syncing(token);
             }
             self.queue.sync(token, &file);
@@ -232,13 +240,18 @@ impl<D: Disk> Committer<D> {
         let flight = self.lanes[lane].flight(number);
         let path = segment_path(&shared.dir, kind, flight.group.segment);
         let before = flight.done_bytes;
+        let result = if planted!("unchecked_completion_result") { Ok(flight.group_bytes) } else { result };
         match result {
-            Ok(written) if before + written >= flight.group_bytes => {
+            Ok(written) if before + written >= flight.group_bytes || planted!("short_write_as_success") => {
                 flight.done_bytes = flight.group_bytes;
                 flight.state = FlightState::Written;
                 return Ok(());
             }
             Ok(written) => flight.done_bytes = resume_at(before + written, block_bytes as usize),
+            Err(error) if is_passing(&error) && planted!("interruption_as_success") => {
+                flight.state = FlightState::Written;
+                return Ok(());
+            }
             Err(error) if is_passing(&error) => {}
             Err(error) => return Err(Error::io("write", &path, error)),
         }
@@ -257,14 +270,20 @@ impl<D: Disk> Committer<D> {
     fn complete_sync(&mut self, index: usize, completion: Completion, attempts: u32, shared: &Shared<D>) -> Result<()> {
         let token = completion.token;
         let file = self.sync_files.remove(&token).expect("kept until its completion");
-        let covered = |flight: &&mut Flight<D::File>| flight.state == FlightState::Syncing(token);
-        match completion.result {
+        let covered = |flight: &&mut Flight<D::File>| match flight.state {
+            FlightState::Syncing(covering) => covering == token || planted!("sync_completion_for_another_file"),
+            _ => false,
+        };
+        let result = if planted!("unchecked_sync_result") { Ok(0) } else { completion.result };
+        match result {
             Ok(_) => {
                 let lane = &mut self.lanes[index];
                 lane.flights.iter_mut().filter(covered).for_each(|flight| flight.state = FlightState::Durable);
                 Ok(())
             }
-            Err(error) if is_passing(&error) && attempts < ATTEMPTS_MAX => {
+            Err(error)
+                if (is_passing(&error) || planted!("retry_after_failed_sync_in_queue")) && attempts < ATTEMPTS_MAX =>
+            {
                 let again = self.new_token(Operation::Sync { lane: index, attempts: attempts + 1 });
                 let lane = &mut self.lanes[index];
                 lane.flights.iter_mut().filter(covered).for_each(|flight| flight.state = FlightState::Syncing(again));
