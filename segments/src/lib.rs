@@ -39,6 +39,6 @@ pub use position::{
 };
 pub use record::{BODY_ALIGNMENT, RECORD_HEADER_BYTES, RecordMeta, RecordRef, record_bytes};
 pub use scan::{Scan, ScanEnd, ScanSource, ScanStart, scan};
-pub use stream::{RecordKind, StreamKind};
+pub use stream::{RecordKind, STREAM_INSTANCE, StreamKind};
 pub use summary::{INDEX_ENTRY_BYTES, IndexEntry, SegmentSummary};
 pub use view::{GroupView, Records};

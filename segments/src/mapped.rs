@@ -18,6 +18,8 @@ pub struct SegmentIdentity {
     pub store: StoreId,
     /// The stream.
     pub stream: StreamKind,
+    /// Its number among several of one kind.
+    pub instance: u32,
     /// The segment.
     pub segment: SegmentId,
 }
@@ -34,6 +36,7 @@ impl SegmentIdentity {
         };
         foreign("store", self.store.to_string(), header.store.to_string())?;
         foreign("stream", self.stream.to_string(), header.stream.to_string())?;
+        foreign("stream instance", self.instance.to_string(), header.instance.to_string())?;
         foreign("segment", self.segment.to_string(), header.segment.to_string())
     }
 }

@@ -72,6 +72,9 @@ impl fmt::Display for StreamKind {
     }
 }
 
+/// Number of each stream among those of its kind. Several databases in one store will have more.
+pub const STREAM_INSTANCE: u32 = 0;
+
 /// What a record's body is. The store carries the number; its meaning belongs to who decodes bodies.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct RecordKind(pub u16);

@@ -54,8 +54,11 @@ pub struct SegmentSummary {
     pub group_count: u64,
     /// Exclusive end of the last group; the header's block where there is none.
     pub used_bytes: u64,
-    /// Sparse index, ascending.
+    /// Sparse index, ascending. The entries before the first completed one carry LSN 0 until [`crate::Footer::new`]
+    /// is told where the segments before ended.
     pub index: Vec<IndexEntry>,
+    /// How many entries of `index` lie before the first completed entry.
+    leading_entries: usize,
     index_stride: u64,
     digest: Sha256,
 }
@@ -78,6 +81,7 @@ impl SegmentSummary {
             group_count: 0,
             used_bytes: geometry.content_start(),
             index: Vec::new(),
+            leading_entries: 0,
             index_stride: index_stride(geometry),
             digest: Sha256::new(),
         }
@@ -97,6 +101,9 @@ impl SegmentSummary {
         if self.index.last().is_none_or(|last| group.offset() >= last.offset + self.index_stride) {
             let (seqno, lsn) = (header.first_seqno, self.last_entry.lsn);
             self.index.push(IndexEntry { seqno, lsn, written_at: header.written_at, offset: group.offset() });
+            if self.entry_count == 0 {
+                self.leading_entries = self.index.len();
+            }
         }
         group.records().for_each(|record| self.add_record(&record));
         if self.seqnos.is_none() {
@@ -126,6 +133,16 @@ impl SegmentSummary {
         self.digest.update(record.header_checksum.to_le_bytes());
     }
 
+    /// The index with what the segment itself cannot know: `before` is the end of the last entry complete before it, in
+    /// this segment's stream or among what was removed from it; zero where there was none.
+    #[must_use]
+    pub fn index_after(&self, before: Lsn) -> Vec<IndexEntry> {
+        assert!(self.leading_entries <= self.index.len());
+        let mut index = self.index.clone();
+        index[..self.leading_entries].iter_mut().for_each(|entry| entry.lsn = before);
+        index
+    }
+
     /// SHA-256 over the header checksums of all records seen, in order. A record's header covers its body's checksum,
     /// so the digest stands for all content, and no body is summed twice for it.
     #[must_use]
@@ -136,7 +153,7 @@ impl SegmentSummary {
 
 /// How many index entries a footer may hold: three quarters of what its fixed part leaves of the tail; the rest is for
 /// the names of adopted spill files.
-const fn index_entries_max(geometry: &Geometry) -> u64 {
+pub(crate) const fn index_entries_max(geometry: &Geometry) -> u64 {
     (geometry.tail_bytes as u64 - FOOTER_FIXED_BYTES as u64) * 3 / 4 / INDEX_ENTRY_BYTES
 }
 

@@ -223,7 +223,8 @@ fn the_footer_lies_where_the_page_says() {
 fn a_sealed_segment_is_read_through_a_mapping() {
     let bytes = std::fs::read(SEALED).expect("golden file");
     let header = SegmentHeader::decode(&bytes).expect("valid");
-    let identity = SegmentIdentity { store: header.store, stream: header.stream, segment: header.segment };
+    let (store, stream, instance, segment) = (header.store, header.stream, header.instance, header.segment);
+    let identity = SegmentIdentity { store, stream, instance, segment };
     let file = std::fs::File::open(SEALED).expect("golden file");
     let mapped = MappedSegment::open(&file, &identity).expect("sealed");
     let mut offset = mapped.offset_of(Seqno::new(102)).expect("indexed");
@@ -239,6 +240,9 @@ fn a_sealed_segment_is_read_through_a_mapping() {
     let other = SegmentIdentity { segment: segments::SegmentId::new(3), ..identity };
     let error = MappedSegment::open(&file, &other).expect_err("another segment");
     assert!(error.to_string().contains("foreign segment"), "{error}");
+    let other = SegmentIdentity { instance: 1, ..identity };
+    let error = MappedSegment::open(&file, &other).expect_err("another stream of the kind");
+    assert!(error.to_string().contains("foreign stream instance"), "{error}");
 }
 
 #[test]

@@ -240,7 +240,7 @@ fn prepare<D: Disk>(shared: &Shared<D>, kind: StreamKind) -> Result<()> {
 fn seal<D: Disk>(shared: &Shared<D>, kind: StreamKind, full: &FullSegment<D::File>) -> Result<()> {
     let geometry = full.header.geometry;
     let path = segment_path(&shared.dir, kind, full.header.segment);
-    let footer = Footer::new(&full.header, &full.summary, Vec::new());
+    let footer = Footer::new(&full.header, &full.summary, full.entry_before, Vec::new());
     assert!(shared.stream(kind).table().durable().segment >= full.header.segment, "its groups are durable");
     write_footer(&*full.file, &footer, &geometry).doing("write the footer of", &path)?;
     shared.stream(kind).table().set_state(full.header.segment, SegmentState::Sealed);

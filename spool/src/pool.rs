@@ -15,7 +15,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use segments::{
-    Geometry, Incarnation, SegmentHeader, SegmentId, StoreId, StreamEpoch, StreamKind, parse_segment_file_name, planted,
+    Geometry, Incarnation, STREAM_INSTANCE, SegmentHeader, SegmentId, StoreId, StreamEpoch, StreamKind,
+    parse_segment_file_name, planted,
 };
 
 use crate::disk::{Access, AlignedBuffer, Disk, DiskFile, FileIdentity, write_all_at};
@@ -208,7 +209,7 @@ impl<D: Disk> Pool<D> {
         let header = SegmentHeader {
             store: self.store,
             stream: wanted.stream,
-            instance: 0,
+            instance: STREAM_INSTANCE,
             epoch: wanted.epoch,
             segment: wanted.segment,
             incarnation: Incarnation::new(if planted!("no_incarnation") { 7 } else { self.environment.random_u64() }),

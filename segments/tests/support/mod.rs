@@ -8,6 +8,8 @@ use segments::{
 };
 
 pub const CREATED_AT: u64 = 1_700_000_000_000_000;
+/// Where the entry before each image's first record ended.
+pub const ENTRY_BEFORE: Lsn = Lsn::new(0x0100_0000 + 99 * 0x40);
 
 /// A segment that grows group by group.
 pub struct Image {
@@ -79,7 +81,7 @@ impl Image {
     }
 
     pub fn seal(&mut self) -> Footer {
-        let footer = Footer::new(&self.header, &self.summary, Vec::new());
+        let footer = Footer::new(&self.header, &self.summary, ENTRY_BEFORE, Vec::new());
         let tail = footer.encode(&self.header.geometry);
         let at = self.header.geometry.content_end() as usize;
         self.bytes[at..].copy_from_slice(&tail);

@@ -112,21 +112,19 @@ impl<D: Disk> MarkRegister<D> {
         Ok(Self { path, ..register })
     }
 
-    /// Opens the register of a store for writing.
+    /// Opens the register of a store for writing. Nothing is written before [`MarkRegister::settle`].
     pub(crate) fn open(disk: &D, dir: &Path) -> Result<Self> {
         let path = dir.join(MARKS_FILE);
         let file = disk.open(&path, Access::Write { block_bytes: SLOT_BYTES }).doing("open", &path)?;
         let marks = read(&file, &path)?;
         let identity = file.identity().doing("look at", &path)?;
-        let register = Self { file, identity, path, marks };
-        register.settle()?;
-        Ok(register)
+        Ok(Self { file, identity, path, marks })
     }
 
     /// Makes durable what was read, before anyone acts upon it: the last write may have been in the page cache only,
     /// and after a failed sync (of a process before, or of this one) another sync would say nothing about it. So it is
     /// written again, the older slot first; where both slots said the same already, no byte changes.
-    fn settle(&self) -> Result<()> {
+    pub(crate) fn settle(&self) -> Result<()> {
         let newest = self.marks.generation % 2;
         if planted!("mark_register_believed_as_read") {
             return Ok(());

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use segments::{
-    Footer, FormatError, Geometry, Mark, RecordRange, Scan, ScanEnd, ScanStart, SegmentHeader, SegmentId,
-    SegmentIdentity, Seqno, StoreId, StreamEpoch, StreamKind, scan,
+    Footer, FormatError, Geometry, Mark, RecordRange, STREAM_INSTANCE, Scan, ScanEnd, ScanStart, SegmentHeader,
+    SegmentId, SegmentIdentity, Seqno, StoreId, StreamEpoch, StreamKind, scan,
 };
 
 use super::source::DiskSource;
@@ -53,7 +53,8 @@ pub(crate) fn read_header(file: &impl DiskFile, expected: &Expected) -> Result<S
     }
     let block = read_exact_direct(file, 0, block_bytes as usize, block_bytes).doing("read", &expected.path)?;
     let header = SegmentHeader::decode(&block).map_err(|error| expected.format(error))?;
-    let identity = SegmentIdentity { store: expected.store, stream: expected.stream, segment: expected.segment };
+    let (store, stream, segment) = (expected.store, expected.stream, expected.segment);
+    let identity = SegmentIdentity { store, stream, instance: STREAM_INSTANCE, segment };
     identity.check(&header).map_err(|error| expected.format(error))?;
     if header.epoch != expected.epoch {
         let (path, what) = (expected.path.clone(), "stream epoch".to_owned());
@@ -80,25 +81,10 @@ pub(crate) fn read_footer(file: &impl DiskFile, header: &SegmentHeader, expected
     let (at, bytes) = (geometry.content_end(), geometry.tail_bytes as usize);
     let tail = read_exact_direct(file, at, bytes, geometry.block_bytes).doing("read", &expected.path)?;
     match Footer::decode(&tail, header) {
-        Ok(footer) => check_footer(footer, geometry, expected).map(Some),
+        Ok(footer) => Ok(Some(footer)),
         Err(FormatError::NotSealed { .. }) => Ok(None),
         Err(error) => Err(expected.format(error)),
     }
-}
-
-/// Rules that a footer with a right checksum keeps too, unless whoever wrote it was broken.
-fn check_footer(footer: Footer, geometry: &Geometry, expected: &Expected) -> Result<Footer> {
-    let at = geometry.content_end();
-    let block_bytes = u64::from(geometry.block_bytes);
-    if !footer.used_bytes.is_multiple_of(block_bytes) {
-        let blocks = format!("a multiple of {block_bytes}");
-        return Err(expected.damage("used_bytes of the footer", at, blocks, footer.used_bytes));
-    }
-    if footer.last_entry.seqno > footer.last_seqno {
-        let bound = format!("at most {}", footer.last_seqno);
-        return Err(expected.damage("last entry of the footer", at, bound, footer.last_entry.seqno));
-    }
-    Ok(footer)
 }
 
 /// Scans the groups up to `ceiling` (exclusive; the end of the content where there is none).
@@ -159,51 +145,4 @@ pub(crate) fn scanned_facts(segment: SegmentId, scan: &Scan, is_cut: bool) -> Fa
         None => Content::Empty { behind },
     };
     Facts { segment, content }
-}
-
-#[cfg(test)]
-mod tests {
-    use segments::{Incarnation, Lsn, Position, TimelineId, UnixMicros};
-
-    use super::*;
-
-    fn footer(used_bytes: u64, last_entry: u64) -> Footer {
-        Footer {
-            segment: SegmentId::FIRST,
-            incarnation: Incarnation::new(1),
-            first_seqno: Seqno::FIRST,
-            last_seqno: Seqno::new(9),
-            first_lsn: Lsn::new(8),
-            first_timeline: TimelineId::new(1),
-            last_entry: Position { seqno: Seqno::new(last_entry), ..Position::default() },
-            open_chain_first: Seqno::NONE,
-            chain_open: false,
-            first_written_at: UnixMicros::new(1),
-            last_written_at: UnixMicros::new(2),
-            record_count: 9,
-            entry_count: 9,
-            group_count: 1,
-            used_bytes,
-            digest: [0; 32],
-            index: Vec::new(),
-            spills: Vec::new(),
-        }
-    }
-
-    #[test]
-    fn a_footer_that_breaks_its_own_rules_is_damage() {
-        let geometry = Geometry::tiny();
-        let expected = Expected {
-            store: StoreId::new([1; 16]),
-            stream: StreamKind::Txn,
-            epoch: StreamEpoch::new(1),
-            geometry,
-            segment: SegmentId::FIRST,
-            path: PathBuf::from("/s/txn/1"),
-        };
-        check_footer(footer(1024, 9), &geometry, &expected).expect("right");
-        for wrong in [footer(1000, 9), footer(1024, 10)] {
-            assert!(check_footer(wrong, &geometry, &expected).expect_err("wrong").is_corruption());
-        }
-    }
 }

@@ -23,6 +23,15 @@ pub(crate) enum Content {
     Empty { behind: Behind },
 }
 
+impl Content {
+    fn first(self) -> Option<Seqno> {
+        match self {
+            Self::Sealed { first, .. } | Self::Groups { first, .. } => Some(first),
+            Self::Empty { .. } => None,
+        }
+    }
+}
+
 /// What lies behind the last whole group.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Behind {
@@ -184,14 +193,14 @@ pub(crate) fn decide(facts: &[Facts], start: StreamStart, mark: &Mark) -> Result
     let mut next_id = start.segment;
     for fact in facts {
         if fact.segment != next_id {
-            return Err(missing(next_id, fact.segment));
+            return Err(walk.missing(next_id, Some(fact)));
         }
         next_id = next_id.next();
         let row = walk.row(fact)?;
         walk.rows.push((fact.segment, row));
     }
     if !mark.is_none() && mark.segment >= next_id {
-        return Err(missing(mark.segment, next_id));
+        return Err(walk.missing(next_id, None));
     }
     if walk.next_seqno <= mark.position.seqno {
         let records = RecordRange { first: walk.next_seqno, last: Some(mark.position.seqno) };
@@ -201,11 +210,6 @@ pub(crate) fn decide(facts: &[Facts], start: StreamStart, mark: &Mark) -> Result
         return Err(Refusal { row, segment, offset, expected, found, records: Some(records) });
     }
     Ok(Plan { rows: name_the_last(walk.rows, facts), next_seqno: walk.next_seqno })
-}
-
-fn missing(segment: SegmentId, found: SegmentId) -> Refusal {
-    let (expected, found) = (format!("segment {segment}"), format!("segment {found}"));
-    Refusal { row: Row::MissingSegment, segment, offset: 0, expected, found, records: None }
 }
 
 fn before(seqno: Seqno) -> Seqno {
@@ -291,6 +295,18 @@ impl Walk<'_> {
         let (expected, found) = (format!("groups up to {}", self.mark.offset), format!("up to {end_offset}"));
         let records = Some(RecordRange { first: last.next(), last: Some(self.mark.position.seqno) });
         Err(Refusal { row: Row::DamageBelowMark, segment, offset: end_offset, expected, found, records })
+    }
+
+    /// Segment `segment` is not there, although a later one or the mark says that it was. `behind` is what
+    /// lies behind the gap.
+    fn missing(&self, segment: SegmentId, behind: Option<&Facts>) -> Refusal {
+        let first = self.next_seqno;
+        let next_first = behind.and_then(|fact| fact.content.first());
+        let last = next_first.map(before).or((self.mark.segment >= segment).then_some(self.mark.position.seqno));
+        let records = Some(RecordRange { first, last: last.filter(|last| *last >= first) });
+        let found = behind.map_or_else(|| "no more segments".to_owned(), |fact| format!("segment {}", fact.segment));
+        let expected = format!("segment {segment}");
+        Refusal { row: Row::MissingSegment, segment, offset: 0, expected, found, records }
     }
 
     fn broken(&self, segment: SegmentId, found: Seqno) -> Refusal {

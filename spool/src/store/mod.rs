@@ -2,7 +2,6 @@
 
 mod append;
 mod create;
-mod newer;
 mod open;
 mod status;
 

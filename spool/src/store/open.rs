@@ -5,19 +5,18 @@ use std::sync::{Arc, Mutex};
 
 use segments::{StreamKind, parse_segment_file_name, planted};
 
-use super::newer::refuse_newer_formats;
 use super::{Inner, STREAMS, Store, spawn};
 use crate::cursor::CursorHub;
 use crate::disk::Disk;
 use crate::environment::Environment;
 use crate::error::{Error, IoContext, Result};
-use crate::layout::{CURSOR_SUFFIX, CURSORS_DIR, MARKS_FILE, POOL_DIR};
+use crate::layout::{CURSOR_SUFFIX, CURSORS_DIR, MARKS_FILE, POOL_DIR, cursor_path};
 use crate::lock::StoreLock;
 use crate::maintenance::{self, Maintenance};
 use crate::mark::{MarkRegister, Marks};
 use crate::options::StoreOptions;
 use crate::pool::Pool;
-use crate::recovery::{RecoveredStream, Recovery, RecoveryReport, StreamEnd};
+use crate::recovery::{Examination, Examined, RecoveredStream, Recovery, RecoveryReport, StreamEnd};
 use crate::shared::{Drive, Shared};
 use crate::stream::{Front, FrontLimits, Stream};
 use crate::writer::{self, Committer, Hub};
@@ -43,16 +42,24 @@ impl<D: Disk> Store<D> {
             disk.sync_dir(parent_of(dir)).doing("sync", parent_of(dir))?;
         }
         check_folders(&disk, dir)?;
-        refuse_newer_formats(&disk, dir)?;
+        refuse_newer_cursors(&disk, dir)?;
         let mut marks = MarkRegister::open(&disk, dir)?;
         check_geometry(marks.marks(), options, dir)?;
         let store = marks.marks().store;
-        let mut pool = Pool::open(disk.clone(), dir, store, environment.clone(), options.recycled_segments_max)?;
-        let recovered = {
+        // Everything is looked at and decided about before the first byte is changed: a store that is refused stays as it
+        // was found.
+        let examined = {
             let lock_wait = options.writer_lock_wait;
-            let mut recovery = Recovery { disk: &disk, dir, store, pool: &mut pool, lock_wait, drive };
-            recover_all(&mut recovery, &marks)?
+            let examination = Examination { disk: &disk, dir, store, lock_wait, drive };
+            examine_all(&examination, &marks)?
         };
+        marks.settle()?;
+        let mut pool = Pool::open(disk.clone(), dir, store, environment.clone(), options.recycled_segments_max)?;
+        let mut recovery = Recovery { disk: &disk, dir, pool: &mut pool };
+        let recovered: Recovered<D> = examined
+            .into_iter()
+            .map(|(kind, examined)| Ok((kind, recovery.carry_out(examined)?)))
+            .collect::<Result<_>>()?;
         publish_marks(&mut marks, &recovered)?;
         let cursors = CursorHub::new(disk.clone(), dir, environment.clone());
         cursors.settle(&crate::cursor::names(&disk, cursors.dir())?)?;
@@ -157,6 +164,17 @@ pub(super) fn parent_of(dir: &Path) -> &Path {
     dir.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
+/// What only a newer version understands is not looked at when it is too late. The streams and marks are judged by
+/// recovery; whatever else is wrong with a register is its holder's to hear.
+fn refuse_newer_cursors<D: Disk>(disk: &D, dir: &Path) -> Result<()> {
+    for name in crate::cursor::names(disk, &dir.join(CURSORS_DIR))? {
+        if let Err(error @ Error::UnsupportedVersion { .. }) = crate::cursor::peek(disk, &cursor_path(dir, &name)) {
+            return Err(error);
+        }
+    }
+    Ok(())
+}
+
 fn check_geometry(marks: &Marks, options: &StoreOptions, dir: &Path) -> Result<()> {
     for stream in &marks.streams {
         let configured = options.geometry_of(stream.stream);
@@ -174,11 +192,14 @@ fn check_geometry(marks: &Marks, options: &StoreOptions, dir: &Path) -> Result<(
 
 type Recovered<D> = Vec<(StreamKind, RecoveredStream<<D as Disk>::File>)>;
 
-fn recover_all<D: Disk>(recovery: &mut Recovery<'_, D>, register: &MarkRegister<D>) -> Result<Recovered<D>> {
-    let memory = recovery.disk.process_memory();
+fn examine_all<D: Disk>(
+    examination: &Examination<'_, D>,
+    register: &MarkRegister<D>,
+) -> Result<Vec<(StreamKind, Examined<D::File>)>> {
+    let memory = examination.disk.process_memory();
     let one = |stream: &crate::mark::StreamMarks| {
         let known = memory.known(register.identity(), stream.stream);
-        Ok((stream.stream, recovery.stream(stream, known)?))
+        Ok((stream.stream, examination.stream(stream, known)?))
     };
     register.marks().streams.iter().map(one).collect()
 }

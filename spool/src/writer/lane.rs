@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use segments::{
-    GROUP_HEADER_BYTES, GroupPlace, GroupView, Mark, Position, SegmentHeader, SegmentSummary, UnixMicros, planted,
+    GROUP_HEADER_BYTES, GroupPlace, GroupView, Lsn, Mark, Position, SegmentHeader, SegmentSummary, UnixMicros, planted,
 };
 
 use crate::disk::{AlignedBuffer, Token};
@@ -17,6 +17,8 @@ pub(super) struct Active<F> {
     pub(super) file: Arc<F>,
     pub(super) header: SegmentHeader,
     pub(super) summary: SegmentSummary,
+    /// End of the last entry complete before it.
+    pub(super) entry_before: Lsn,
 }
 
 /// A segment that takes no more groups; its footer is written once its last group is durable.
@@ -25,6 +27,8 @@ pub(crate) struct FullSegment<F> {
     pub(crate) file: Arc<F>,
     pub(crate) header: SegmentHeader,
     pub(crate) summary: SegmentSummary,
+    /// End of the last entry complete before it.
+    pub(crate) entry_before: Lsn,
 }
 
 /// How far a group in flight has come.
@@ -70,10 +74,14 @@ pub(super) struct Lane<F> {
     pub(super) in_flight_bytes: usize,
     pub(super) full: VecDeque<FullSegment<F>>,
     last_written_at: UnixMicros,
+    /// End of the last entry complete in the groups that have a place.
+    entry_end: Lsn,
 }
 
 impl<F> Lane<F> {
     pub(super) fn new(stream: Arc<Stream<F>>, last_written_at: UnixMicros) -> Self {
+        // Where no entry that is kept is complete, the last one that was removed is the last one complete.
+        let entry_end = stream.watermarks().durable_entry_end.lsn.max(stream.table().start().entry_end);
         Self {
             stream,
             active: None,
@@ -83,6 +91,7 @@ impl<F> Lane<F> {
             in_flight_bytes: 0,
             full: VecDeque::new(),
             last_written_at,
+            entry_end,
         }
     }
 
@@ -125,14 +134,15 @@ impl<F> Lane<F> {
     /// Begins the prepared segment; the one before is full.
     fn rotate(&mut self, prepared: Prepared<F>) {
         let mut table = self.stream.table();
-        if let Some(Active { file, header, summary }) = self.active.take() {
+        if let Some(Active { file, header, summary, entry_before }) = self.active.take() {
             assert!(header.segment < prepared.header.segment, "segments follow each other");
             table.set_state(header.segment, SegmentState::Full);
-            self.full.push_back(FullSegment { file, header, summary });
+            self.full.push_back(FullSegment { file, header, summary, entry_before });
         }
         table.set_state(prepared.header.segment, SegmentState::Active);
         let summary = SegmentSummary::new(&self.stream.geometry);
-        self.active = Some(Active { file: prepared.file, header: prepared.header, summary });
+        let entry_before = self.entry_end;
+        self.active = Some(Active { file: prepared.file, header: prepared.header, summary, entry_before });
     }
 
     /// Completes the group's checksums for its place and takes it into the segment's summary.
@@ -146,6 +156,8 @@ impl<F> Lane<F> {
         } else {
             mark
         };
+        assert!(entry_end.lsn >= self.entry_end, "the end of entries never goes back");
+        self.entry_end = entry_end.lsn;
         let place = GroupPlace { incarnation, offset, written_at: self.last_written_at, mark };
         let group_bytes = builder.finish(&mut buffer, &geometry, &place);
         active.summary.add_group(&GroupView::of_own(&buffer[..group_bytes], &geometry, incarnation, offset));

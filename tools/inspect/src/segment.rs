@@ -3,7 +3,8 @@
 use std::io;
 
 use segments::{
-    Footer, FormatError, GroupView, SEGMENT_HEADER_BYTES, Scan, ScanStart, SegmentHeader, SegmentIdentity, Seqno, scan,
+    Footer, FormatError, GroupView, SEGMENT_HEADER_BYTES, STREAM_INSTANCE, Scan, ScanStart, SegmentHeader,
+    SegmentIdentity, Seqno, scan,
 };
 
 use crate::files::{InspectError, SegmentFile};
@@ -45,7 +46,12 @@ pub(crate) fn load(file: &SegmentFile) -> Result<Loaded, InspectError> {
 
 fn decode(file: &SegmentFile, bytes: Vec<u8>) -> Result<Segment, FormatError> {
     let header = SegmentHeader::decode(bytes.get(..SEGMENT_HEADER_BYTES).unwrap_or(&bytes))?;
-    let identity = SegmentIdentity { store: header.store, stream: header.stream, segment: file.segment };
+    let identity = SegmentIdentity {
+        store: header.store,
+        stream: header.stream,
+        instance: STREAM_INSTANCE,
+        segment: file.segment,
+    };
     identity.check(&header)?;
     let length = bytes.len() as u64;
     if length != header.geometry.segment_bytes {

@@ -7,7 +7,7 @@
 use std::path::Path;
 use std::time::Instant;
 
-use segments::{Lsn, Mark, SEGMENT_HEADER_BYTES, ScanEnd, SegmentId, Seqno, StreamKind};
+use segments::{Footer, Lsn, Mark, SEGMENT_HEADER_BYTES, ScanEnd, SegmentId, Seqno, StreamKind};
 use serde::Serialize;
 use spool::{CursorState, Marks, ReadOnlyStore, StreamMarks};
 
@@ -60,6 +60,8 @@ struct Walk {
     next_segment: Option<SegmentId>,
     next_seqno: Option<Seqno>,
     chain_open: bool,
+    /// End of the last complete entry, once one was seen.
+    entry_end: Option<Lsn>,
     /// The segment before, where it holds content and has no footer.
     unsealed: Option<SegmentFile>,
 }
@@ -115,6 +117,9 @@ fn verify_stream(
     let mut walk = Walk::new(files.stream);
     let marks = higher(marks(files)?, before.map_or(Mark::default(), |marks| marks.mark));
     let start = after.map_or(SegmentId::FIRST, |marks| marks.start.segment);
+    walk.entry_end = after
+        .filter(|marks| files.segments.first().is_some_and(|first| first.segment == marks.start.segment))
+        .map(|marks| marks.start.entry_end);
     if let Some(first) = files.segments.first().filter(|first| after.is_some() && first.segment > start) {
         let last = first.segment.get() - 1;
         walk.damaged(first, None, None, missing(start.get(), last, "before"));
@@ -212,7 +217,16 @@ impl Walk {
             unused_bytes: 0,
         };
         let (damage, findings) = (Vec::new(), Vec::new());
-        Self { report, damage, findings, next_segment: None, next_seqno: None, chain_open: false, unsealed: None }
+        Self {
+            report,
+            damage,
+            findings,
+            next_segment: None,
+            next_seqno: None,
+            chain_open: false,
+            entry_end: None,
+            unsealed: None,
+        }
     }
 
     fn finding(&self, file: &SegmentFile, offset: Option<u64>, records: Option<String>, what: String) -> Finding {
@@ -273,6 +287,7 @@ impl Walk {
             self.chain_open = chain_open;
         }
         if summary.entry_count > 0 {
+            self.entry_end = Some(summary.last_entry.lsn);
             // Streams of states know no LSN.
             let lsn = summary.last_entry.lsn;
             self.report.end_lsn = (lsn != Lsn::ZERO).then(|| lsn.to_string());
@@ -303,7 +318,9 @@ impl Walk {
         if summary.used_bytes != footer.used_bytes {
             return; // The scan stopped early, which was reported with its place.
         }
-        let remade = summary.seqnos.map(|_| segments::Footer::new(&segment.header, summary, footer.spills.clone()));
+        // Where the segments before went while we looked, only the footer itself knows where their last entry ended.
+        let before = self.entry_end.unwrap_or(footer.index[0].lsn);
+        let remade = summary.seqnos.map(|_| Footer::new(&segment.header, summary, before, footer.spills.clone()));
         if remade.as_ref() != Some(footer) {
             let offset = Some(segment.header.geometry.content_end());
             self.damaged(&segment.file, offset, None, "the footer does not describe the segment's content".to_owned());

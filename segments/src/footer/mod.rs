@@ -1,4 +1,5 @@
 //! The footer: what a sealed segment says of its content, in the blocks reserved at the end of the file.
+//! What it says is held against itself in `check.rs`.
 //!
 //! With `used_bytes` and the reserved tail a sealed segment describes itself, so it can be copied elsewhere without
 //! the free blocks between.
@@ -6,6 +7,9 @@
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+mod check;
+
+use self::check::check;
 use crate::error::FormatError;
 use crate::geometry::Geometry;
 use crate::header::{FORMAT_MAJOR, SegmentHeader};
@@ -121,12 +125,13 @@ pub struct Footer {
 }
 
 impl Footer {
-    /// The footer of a segment with this content.
+    /// The footer of a segment with this content. `entry_before` is the end of the last entry complete before the
+    /// segment, as [`SegmentSummary::index_after`] takes it.
     ///
     /// # Panics
     /// When the segment has no group: such a segment is used again, never sealed.
     #[must_use]
-    pub fn new(header: &SegmentHeader, summary: &SegmentSummary, spills: Vec<AdoptedSpill>) -> Self {
+    pub fn new(header: &SegmentHeader, summary: &SegmentSummary, entry_before: Lsn, spills: Vec<AdoptedSpill>) -> Self {
         let (first_seqno, last_seqno) = summary.seqnos.expect("a segment without groups is not sealed");
         Self {
             segment: header.segment,
@@ -145,7 +150,7 @@ impl Footer {
             group_count: summary.group_count,
             used_bytes: summary.used_bytes,
             digest: summary.digest(),
-            index: summary.index.clone(),
+            index: summary.index_after(entry_before),
             spills,
         }
     }
@@ -234,37 +239,15 @@ impl Footer {
                 found: raw.format_major.get().to_string(),
             });
         }
+        if raw.flags.get() & !FLAG_CHAIN_OPEN != 0 {
+            return Err(FormatError::UnsupportedVersion {
+                what: "footer flags",
+                supported: format!("{FLAG_CHAIN_OPEN:#x}"),
+                found: format!("{:#x}", raw.flags.get()),
+            });
+        }
         let footer = raw.decoded(rest, at)?;
-        footer.check(header).map(|()| footer)
-    }
-
-    fn check(&self, header: &SegmentHeader) -> Result<(), FormatError> {
-        let at = header.geometry.content_end();
-        if (self.segment, self.incarnation) != (header.segment, header.incarnation) {
-            let expected = format!("segment {} incarnation {}", header.segment, header.incarnation);
-            let found = format!("segment {} incarnation {}", self.segment, self.incarnation);
-            return Err(FormatError::corrupt("footer identity", at, expected, found));
-        }
-        let content = header.geometry.content_start()..=header.geometry.content_end();
-        if !content.contains(&self.used_bytes) {
-            return Err(FormatError::corrupt("footer used_bytes", at, format_args!("{content:?}"), self.used_bytes));
-        }
-        let counted = self.last_seqno.get().checked_sub(self.first_seqno.get()).and_then(|more| more.checked_add(1));
-        if counted != Some(self.record_count) || self.first_seqno == Seqno::NONE {
-            let expected = format!("{} records", self.record_count);
-            let found = format!("{} to {}", self.first_seqno, self.last_seqno);
-            return Err(FormatError::corrupt("footer seqno range", at, expected, found));
-        }
-        let ascending =
-            self.index.windows(2).all(|pair| pair[0].offset < pair[1].offset && pair[0].seqno < pair[1].seqno);
-        let inside = self.index.iter().all(|entry| content.contains(&entry.offset) && entry.offset < self.used_bytes);
-        let begins = self.index.first().is_some_and(|entry| entry.offset == header.geometry.content_start());
-        match ascending && inside && begins {
-            true => Ok(()),
-            false => {
-                Err(FormatError::corrupt("footer index", at, "ascending offsets from the first group", "another order"))
-            }
-        }
+        check(&footer, header).map(|()| footer)
     }
 
     /// Offset of the last indexed group that begins at or before `seqno`.

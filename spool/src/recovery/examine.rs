@@ -1,0 +1,255 @@
+//! Steps 1 to 4 of a recovery: each segment of a stream is looked at, and it is decided what becomes of it. No byte is
+//! changed here.
+
+use std::path::Path;
+use std::time::Duration;
+
+use segments::{
+    Footer, Mark, RecordRange, Scan, SegmentHeader, SegmentId, Seqno, StoreId, StreamKind, parse_segment_file_name,
+    planted,
+};
+
+use super::look::{Expected, read_footer, read_header, scan_groups, scanned_facts, sealed_facts};
+use super::table::{Content, Facts, Plan, Refusal, decide};
+use crate::disk::{Access, Disk, DiskFile, KnownEnd};
+use crate::error::{Damage, Error, IoContext, Result};
+use crate::layout::{segment_path, stream_dir};
+use crate::mark::StreamMarks;
+use crate::shared::Drive;
+
+/// What recovery looks with.
+pub(crate) struct Examination<'a, D: Disk> {
+    pub(crate) disk: &'a D,
+    pub(crate) dir: &'a Path,
+    pub(crate) store: StoreId,
+    pub(crate) lock_wait: Duration,
+    pub(crate) drive: Drive,
+}
+
+/// A stream that was looked at, and what becomes of each of its segments.
+pub(crate) struct Examined<F> {
+    pub(super) marks: StreamMarks,
+    pub(super) below_start: Vec<SegmentId>,
+    pub(super) looked: Vec<Looked<F>>,
+    pub(super) plan: Plan,
+}
+
+/// A segment that was looked at.
+pub(super) struct Looked<F> {
+    pub(super) expected: Expected,
+    pub(super) header: SegmentHeader,
+    pub(super) found: Found<F>,
+}
+
+pub(super) enum Found<F> {
+    /// Where it is not known that the footer is durable, it comes with its file, to be written once more.
+    Sealed {
+        footer: Footer,
+        unsettled: Option<F>,
+    },
+    Unsealed {
+        file: F,
+        scan: Scan,
+        is_cut: bool,
+    },
+}
+
+impl<F> Looked<F> {
+    fn facts(&self) -> Facts {
+        match &self.found {
+            Found::Sealed { footer, .. } => sealed_facts(footer),
+            Found::Unsealed { scan, is_cut, .. } => scanned_facts(self.header.segment, scan, *is_cut),
+        }
+    }
+}
+
+/// Pause between two attempts to take a killed writer's lock.
+const LOCK_PAUSE: Duration = Duration::from_millis(10);
+
+impl<D: Disk> Examination<'_, D> {
+    /// Looks at one stream and decides.
+    ///
+    /// # Errors
+    /// The refusing rows of the decision table, and what the disk says. Nothing was changed.
+    pub(crate) fn stream(&self, marks: &StreamMarks, known: Option<KnownEnd>) -> Result<Examined<D::File>> {
+        // A segment may lie here under a name that is not durable yet: its preparation was interrupted.
+        let dir = stream_dir(self.dir, marks.stream);
+        if !planted!("prepared_name_believed") {
+            self.disk.sync_dir(&dir).doing("sync", &dir)?;
+        }
+        let (below_start, kept): (Vec<_>, Vec<_>) =
+            self.segments(marks.stream)?.into_iter().partition(|segment| *segment < marks.start.segment);
+        let mut looked: Vec<Looked<D::File>> = Vec::new();
+        for (index, segment) in kept.iter().enumerate() {
+            match self.look(marks, *segment, known) {
+                Ok(found) => looked.push(found),
+                Err(error) => {
+                    let after = || self.first_seqno_of(marks, kept.get(index + 1..).unwrap_or_default());
+                    return Err(name_records(error, looked.last(), marks, *segment, after));
+                }
+            }
+        }
+        let mark = highest_mark(&looked, marks.mark);
+        let mark = if planted!("cut_below_mark") { Mark::default() } else { mark };
+        self.check_mark(&looked, &mark)?;
+        let facts: Vec<Facts> = looked.iter().map(Looked::facts).collect();
+        let plan = decide(&facts, marks.start, &mark).map_err(|refusal| self.refused(marks.stream, &refusal))?;
+        tracing::debug!(stream = %marks.stream, rows = ?plan.rows, "recovery has decided");
+        Ok(Examined { marks: *marks, below_start, looked, plan })
+    }
+
+    /// First record in any of these segments that can be looked at.
+    fn first_seqno_of(&self, marks: &StreamMarks, segments: &[SegmentId]) -> Option<Seqno> {
+        segments.iter().find_map(|segment| match self.look(marks, *segment, None).ok()?.facts().content {
+            Content::Sealed { first, .. } | Content::Groups { first, .. } => Some(first),
+            Content::Empty { .. } => None,
+        })
+    }
+
+    fn segments(&self, stream: StreamKind) -> Result<Vec<SegmentId>> {
+        let dir = stream_dir(self.dir, stream);
+        let names = self.disk.list(&dir).doing("list", &dir)?;
+        let mut found: Vec<SegmentId> = names.iter().filter_map(|name| parse_segment_file_name(name)).collect();
+        found.sort_unstable();
+        Ok(found)
+    }
+
+    /// Steps 1 to 3 for one segment.
+    fn look(&self, marks: &StreamMarks, segment: SegmentId, known: Option<KnownEnd>) -> Result<Looked<D::File>> {
+        let expected = Expected {
+            store: self.store,
+            stream: marks.stream,
+            epoch: marks.epoch,
+            geometry: marks.geometry,
+            segment,
+            path: segment_path(self.dir, marks.stream, segment),
+        };
+        let block_bytes = marks.geometry.block_bytes;
+        // A footer that was written by a recovery just before a kill may not be durable yet: at and above the mark
+        // every segment is synced before it is believed.
+        if segment < marks.mark.segment {
+            let file =
+                self.disk.open(&expected.path, Access::ReadDirect { block_bytes }).doing("open", &expected.path)?;
+            let header = read_header(&file, &expected)?;
+            if let Some(footer) = read_footer(&file, &header, &expected)? {
+                return Ok(Looked { expected, header, found: Found::Sealed { footer, unsettled: None } });
+            }
+        }
+        let file = self.disk.open(&expected.path, Access::Write { block_bytes }).doing("open", &expected.path)?;
+        self.lock_writer(&file, &expected.path)?;
+        file.sync_all().doing("sync", &expected.path)?;
+        self.drop_cached(&file, &expected.path)?;
+        let header = read_header(&file, &expected)?;
+        if let Some(footer) = read_footer(&file, &header, &expected)? {
+            return Ok(Looked { expected, header, found: Found::Sealed { footer, unsettled: Some(file) } });
+        }
+        let (scan, is_cut) = scan_known(&file, &header, &expected, marks, known)?;
+        Ok(Looked { expected, header, found: Found::Unsealed { file, scan, is_cut } })
+    }
+
+    fn lock_writer(&self, file: &D::File, path: &Path) -> Result<()> {
+        let attempts = match self.drive {
+            Drive::Manual => 1,
+            Drive::Threads => 1 + self.lock_wait.as_millis() / LOCK_PAUSE.as_millis(),
+        };
+        for attempt in 1..=attempts {
+            if file.try_lock_writer().doing("lock", path)? {
+                return Ok(());
+            }
+            if attempt < attempts {
+                std::thread::sleep(LOCK_PAUSE);
+            }
+        }
+        Err(Error::Locked { path: path.to_owned(), pid: None })
+    }
+
+    /// Reads go around the page cache, or the cache is emptied first.
+    fn drop_cached(&self, file: &D::File, path: &Path) -> Result<()> {
+        if file.is_direct() || file.drop_cached().doing("drop cached pages of", path)? {
+            return Ok(());
+        }
+        let message = "its cached pages stay, so what is read may not be on the medium; stop whoever maps the file";
+        Err(Error::io("verify", path, std::io::Error::other(message)))
+    }
+
+    /// A mark in a later segment or group may be higher than the register's: what it covers is looked at again.
+    fn check_mark(&self, looked: &[Looked<D::File>], mark: &Mark) -> Result<()> {
+        for Looked { expected, header, found } in looked.iter().filter(|looked| looked.header.segment == mark.segment) {
+            if let Found::Unsealed { file, scan, .. } = found
+                && scan.summary.used_bytes < mark.offset
+            {
+                scan_groups(file, header, expected, mark, None)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn refused(&self, stream: StreamKind, refusal: &Refusal) -> Error {
+        Error::Corrupt(Box::new(Damage {
+            path: segment_path(self.dir, stream, refusal.segment),
+            segment: Some(refusal.segment),
+            what: refusal.row.label().replace('_', " "),
+            offset: refusal.offset,
+            expected: refusal.expected.clone(),
+            found: refusal.found.clone(),
+            records: refusal.records,
+        }))
+    }
+}
+
+/// Scans a segment, leaving out what lies above the durable end that this process itself knew.
+fn scan_known<F: DiskFile>(
+    file: &F,
+    header: &SegmentHeader,
+    expected: &Expected,
+    marks: &StreamMarks,
+    known: Option<KnownEnd>,
+) -> Result<(Scan, bool)> {
+    let known = known.filter(|_| !planted!("known_end_forgotten"));
+    let whole = scan_groups(file, header, expected, &marks.mark, None)?;
+    let content_start = header.geometry.content_start();
+    let ceiling = match known {
+        Some(known) if header.segment > known.segment => content_start,
+        Some(known) if header.segment == known.segment => known.offset.max(content_start),
+        _ => return Ok((whole, false)),
+    };
+    if whole.summary.used_bytes <= ceiling {
+        return Ok((whole, false));
+    }
+    let known_part = scan_groups(file, header, expected, &marks.mark, Some(ceiling))?;
+    assert!(known_part.summary.used_bytes <= ceiling);
+    Ok((known_part, true))
+}
+
+/// Damage that was found in one segment without knowing which records are in it: from the one that follows the segment
+/// before, up to the one before the first that is found `after` it, or that the mark names.
+fn name_records<F>(
+    error: Error,
+    before: Option<&Looked<F>>,
+    marks: &StreamMarks,
+    segment: SegmentId,
+    after: impl FnOnce() -> Option<Seqno>,
+) -> Error {
+    let Error::Corrupt(mut damage) = error else { return error };
+    let first = before.map_or(Some(marks.start.seqno), |before| match before.facts().content {
+        Content::Sealed { last, .. } | Content::Groups { last, .. } => Some(last.next()),
+        Content::Empty { .. } => None,
+    });
+    if let Some(first) = damage.records.map(|records| records.first).or(first)
+        && damage.records.is_none_or(|records| records.last.is_none())
+    {
+        let marked = (marks.mark.segment == segment).then_some(marks.mark.position.seqno);
+        let before_next = || after().map(|next| Seqno::new(next.get().saturating_sub(1)));
+        let last = before_next().or(marked).filter(|last| *last >= first);
+        damage.records = Some(RecordRange { first, last });
+    }
+    Error::Corrupt(damage)
+}
+
+fn highest_mark<F>(looked: &[Looked<F>], register: Mark) -> Mark {
+    let scanned = looked.iter().filter_map(|looked| match &looked.found {
+        Found::Unsealed { scan, .. } => Some(scan.mark),
+        Found::Sealed { .. } => None,
+    });
+    scanned.chain([register]).max_by_key(Mark::place).unwrap_or(register)
+}
