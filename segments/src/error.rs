@@ -55,9 +55,6 @@ pub enum FormatError {
         /// The segment.
         segment: SegmentId,
     },
-    /// Reading failed.
-    #[error("cannot read: {0}")]
-    Io(String),
 }
 
 impl FormatError {

@@ -1,4 +1,4 @@
-//! Bytes and files of a walspool store: the format, its checksums, scanning and mapped reading.
+//! Bytes and files of a walspool store: the format, its checksums, scanning, verified views.
 //!
 //! `segments/FORMAT.md` is the normative description; this crate is its only implementation. It knows bytes and
 //! files, but no threads, no ring and no PostgreSQL (except [`Lsn`] as a number).
@@ -10,7 +10,7 @@ mod footer;
 mod geometry;
 mod group;
 mod header;
-mod mapped;
+mod identity;
 mod name;
 mod planted;
 mod position;
@@ -29,7 +29,7 @@ pub use group::{GROUP_HEADER_BYTES, GROUP_MAGIC, GroupHeader, Mark};
 pub use header::{
     CHECKSUM_CRC32C, FORMAT_MAJOR, INCOMPATIBLE_FEATURES_KNOWN, SEGMENT_HEADER_BYTES, SEGMENT_MAGIC, SegmentHeader,
 };
-pub use mapped::{MappedSegment, SegmentIdentity};
+pub use identity::SegmentIdentity;
 pub use name::{SEGMENT_SUFFIX, parse_segment_file_name, segment_file_name};
 #[cfg(feature = "planted")]
 pub use planted::{is_planted, plant, planted_reached};

@@ -108,9 +108,12 @@ impl RecordHeader {
 
     /// Checks a header at `offset` of its file. Nothing in it is believed before its checksum holds.
     pub(crate) fn decode(bytes: &[u8], incarnation: Incarnation, offset: u64) -> Result<Self, FormatError> {
-        let (raw, _) = RawRecordHeader::ref_from_prefix(bytes)
+        let (raw, _) = RawRecordHeader::read_from_prefix(bytes)
             .map_err(|_| FormatError::corrupt("record header length", offset, RECORD_HEADER_BYTES, bytes.len()))?;
-        let sum = header_checksum(bytes, incarnation);
+        // A copy that the compiler does not read from its origin again: in a mapping that may have changed meanwhile,
+        // and what is believed has to be what was summed.
+        let raw = std::hint::black_box(raw);
+        let sum = header_checksum(raw.as_bytes(), incarnation);
         if sum != raw.header_checksum.get() && !planted!("record_header_checksum_ignored") {
             return Err(FormatError::checksum("record header", offset, raw.header_checksum.get(), sum));
         }
@@ -126,6 +129,13 @@ impl RecordHeader {
             return Err(FormatError::corrupt("plain length without a codec", offset, stored, plain));
         }
         Ok(raw.decoded())
+    }
+
+    /// The record with this header and `body`, lying at `offset`.
+    pub(crate) fn record<'a>(&self, body: &'a [u8], offset: u64) -> RecordRef<'a> {
+        assert_eq!(body.len(), self.stored_bytes as usize, "the caller cuts the body by the checked length");
+        let Self { meta, body_checksum, header_checksum, .. } = *self;
+        RecordRef { meta, body, offset, body_checksum, header_checksum }
     }
 
     /// Checks the body that belongs to this header.
@@ -174,8 +184,18 @@ pub struct RecordRef<'a> {
     pub body: &'a [u8],
     /// Byte offset of its header in the segment.
     pub offset: u64,
+    /// Checksum of its body.
+    pub body_checksum: u32,
     /// Checksum of its header; the sequence of these makes the segment's digest.
     pub header_checksum: u32,
+}
+
+impl RecordRef<'_> {
+    /// Sums the body again: true where it still is what was verified.
+    #[must_use]
+    pub fn body_holds(&self) -> bool {
+        checksum(self.body) == self.body_checksum
+    }
 }
 
 #[cfg(test)]

@@ -27,13 +27,44 @@ impl<'a> GroupView<'a> {
         incarnation: Incarnation,
         offset: u64,
     ) -> Result<Self, FormatError> {
+        let view = Self::with_header(bytes, geometry, incarnation, offset)?;
+        view.walk(geometry, incarnation, |_| {}).map(|()| view)
+    }
+
+    /// As [`GroupView::verify`], and gives the records as they were while they were verified. For bytes that may change
+    /// under the reader (a mapping of a file that somebody cuts short): each header is read once, into a copy that is
+    /// summed and then believed, so the records' metas are what was written whatever happens to the bytes later. Bodies
+    /// are lent, and [`RecordRef::body_holds`] tells later whether they are still the same.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn verify_records(
+        bytes: &'a [u8],
+        geometry: &Geometry,
+        incarnation: Incarnation,
+        offset: u64,
+    ) -> Result<(GroupHeader, Vec<RecordRef<'a>>), FormatError> {
+        let view = Self::with_header(bytes, geometry, incarnation, offset)?;
+        let fitting = view.bytes.len() / RECORD_HEADER_BYTES;
+        let mut records = Vec::with_capacity(fitting.min(view.header.record_count as usize));
+        view.walk(geometry, incarnation, |record| records.push(record))?;
+        assert_eq!(records.len(), view.header.record_count as usize, "one record for each seqno of the header");
+        Ok((view.header, records))
+    }
+
+    /// The whole group with its header checked; nothing is known about its records yet.
+    fn with_header(
+        bytes: &'a [u8],
+        geometry: &Geometry,
+        incarnation: Incarnation,
+        offset: u64,
+    ) -> Result<Self, FormatError> {
         let header = GroupHeader::decode(bytes, geometry, incarnation, offset)?;
         let group_bytes = header.group_bytes as usize;
         let whole = bytes
             .get(..group_bytes)
             .ok_or_else(|| FormatError::corrupt("group cut off", offset, group_bytes, bytes.len()))?;
-        let view = Self { header, offset, bytes: whole };
-        view.verify_records(geometry, incarnation).map(|()| view)
+        Ok(Self { header, offset, bytes: whole })
     }
 
     /// A view of a group that this process just built with [`crate::GroupBuilder`]; nothing is summed again.
@@ -46,7 +77,13 @@ impl<'a> GroupView<'a> {
         Self { header, offset, bytes: &bytes[..header.group_bytes as usize] }
     }
 
-    fn verify_records(&self, geometry: &Geometry, incarnation: Incarnation) -> Result<(), FormatError> {
+    /// Verifies the records and gives each to `each`; what it was given counts only where the whole walk succeeds.
+    fn walk(
+        &self,
+        geometry: &Geometry,
+        incarnation: Incarnation,
+        mut each: impl FnMut(RecordRef<'a>),
+    ) -> Result<(), FormatError> {
         let used = self.header.used_bytes as usize;
         let mut at = GROUP_HEADER_BYTES;
         let mut records_checksum = 0;
@@ -74,6 +111,7 @@ impl<'a> GroupView<'a> {
             }
             let body = &self.bytes[at + RECORD_HEADER_BYTES..][..body_bytes];
             header.check_body(body, offset + RECORD_HEADER_BYTES as u64)?;
+            each(header.record(body, offset));
             records_checksum = crc32c::crc32c_append(records_checksum, &header.header_checksum.to_le_bytes());
             at += record_bytes(body_bytes);
             if at > used {
@@ -160,12 +198,7 @@ impl<'a> Iterator for Records<'a> {
         }
         let (raw, rest) = RawRecordHeader::ref_from_prefix(&self.bytes[self.at..]).expect("the group was verified");
         let header: RecordHeader = raw.decoded();
-        let record = RecordRef {
-            meta: header.meta,
-            body: &rest[..header.stored_bytes as usize],
-            offset: self.offset + self.at as u64,
-            header_checksum: header.header_checksum,
-        };
+        let record = header.record(&rest[..header.stored_bytes as usize], self.offset + self.at as u64);
         self.at += record_bytes(header.stored_bytes as usize);
         assert!(self.at <= self.used_bytes, "the group was verified");
         Some(record)

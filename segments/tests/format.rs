@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::io::Write;
 
 use segments::{
-    FOOTER_FIXED_BYTES, Footer, GROUP_HEADER_BYTES, MappedSegment, RECORD_HEADER_BYTES, SEGMENT_HEADER_BYTES, ScanEnd,
+    FOOTER_FIXED_BYTES, Footer, GROUP_HEADER_BYTES, GroupView, RECORD_HEADER_BYTES, SEGMENT_HEADER_BYTES, ScanEnd,
     ScanStart, SegmentHeader, SegmentIdentity, Seqno, checksum, scan,
 };
 
@@ -220,29 +220,34 @@ fn the_footer_lies_where_the_page_says() {
 }
 
 #[test]
-fn a_sealed_segment_is_read_through_a_mapping() {
+fn a_sealed_segment_is_read_from_its_index_on() {
     let bytes = std::fs::read(SEALED).expect("golden file");
     let header = SegmentHeader::decode(&bytes).expect("valid");
     let (store, stream, instance, segment) = (header.store, header.stream, header.instance, header.segment);
     let identity = SegmentIdentity { store, stream, instance, segment };
-    let file = std::fs::File::open(SEALED).expect("golden file");
-    let mapped = MappedSegment::open(&file, &identity).expect("sealed");
-    let mut offset = mapped.offset_of(Seqno::new(102)).expect("indexed");
+    identity.check(&header).expect("itself");
+    let footer = Footer::decode(&bytes[header.geometry.content_end() as usize..], &header).expect("sealed");
+    let mut offset = footer.group_at_or_before(Seqno::new(102));
     let mut seen = Vec::new();
-    while let Some(group) = mapped.group(offset).expect("valid") {
-        seen.extend(group.records().map(|record| record.meta.seqno.get()));
-        offset = group.end_offset();
+    while offset < footer.used_bytes {
+        let content = &bytes[offset as usize..footer.used_bytes as usize];
+        let (group, records) =
+            GroupView::verify_records(content, &header.geometry, header.incarnation, offset).expect("valid");
+        assert!(records.iter().all(segments::RecordRef::body_holds));
+        seen.extend(records.iter().map(|record| record.meta.seqno.get()));
+        offset += u64::from(group.group_bytes);
     }
-    assert_eq!(seen, [102, 103, 104]);
-    let active = std::fs::File::open(ACTIVE).expect("golden file");
-    let error = MappedSegment::open(&active, &identity).expect_err("no footer");
-    assert!(error.to_string().contains("not sealed"), "{error}");
+    assert!(seen.ends_with(&[102, 103, 104]), "{seen:?}");
     let other = SegmentIdentity { segment: segments::SegmentId::new(3), ..identity };
-    let error = MappedSegment::open(&file, &other).expect_err("another segment");
+    let error = other.check(&header).expect_err("another segment");
     assert!(error.to_string().contains("foreign segment"), "{error}");
     let other = SegmentIdentity { instance: 1, ..identity };
-    let error = MappedSegment::open(&file, &other).expect_err("another stream of the kind");
+    let error = other.check(&header).expect_err("another stream of the kind");
     assert!(error.to_string().contains("foreign stream instance"), "{error}");
+    let active = std::fs::read(ACTIVE).expect("golden file");
+    let header = SegmentHeader::decode(&active).expect("valid");
+    let error = Footer::decode(&active[header.geometry.content_end() as usize..], &header).expect_err("no footer");
+    assert!(error.to_string().contains("not sealed"), "{error}");
 }
 
 #[test]

@@ -81,7 +81,8 @@ impl ApplyError {
 
     /// Whether trying the same again soon may help without anybody acting.
     pub fn passes_by_itself(&self) -> bool {
-        matches!(self, Self::Unreachable(_) | Self::Passing(_))
+        // After a fault under a mapping, reading again says whether the file is damaged.
+        matches!(self, Self::Unreachable(_) | Self::Passing(_) | Self::Store(spool::Error::Faulted(_)))
     }
 }
 

@@ -44,7 +44,7 @@ fn exit_of(error: &spool::Error) -> Exit {
         | Error::Invalid(_) => Exit::Usage,
         Error::Io { source, .. } => exit_of_io(source),
         // Another daemon that is about to end, or a failure that a second try may not meet.
-        Error::Locked { .. } | Error::Poisoned { .. } | Error::Closed => Exit::Temporary,
+        Error::Locked { .. } | Error::Poisoned { .. } | Error::Faulted(_) | Error::Closed => Exit::Temporary,
         _ => Exit::Refused,
     }
 }

@@ -27,6 +27,10 @@ pub enum Error {
     /// Bytes are not what was written: keep the files, restore them from another copy.
     #[error("{0}")]
     Corrupt(Box<Damage>),
+    /// Bytes changed while a batch lent them, or could not be had: what was computed from them does not count. Read
+    /// again; if the file is damaged, that says so.
+    #[error("{} changed while it was read{}: {} at offset {}: expected {}, found {}; what was read from it does not count, read again", .0.path.display(), of_segment(.0.segment), .0.what, .0.offset, .0.expected, .0.found)]
+    Faulted(Box<Damage>),
     /// Whole, but of another store: put the right folder in place.
     #[error("{} belongs to something else: {what}: expected {expected}, found {found}; put the right file back or use another folder", path.display())]
     Foreign {
@@ -220,16 +224,17 @@ pub struct Damage {
 
 impl std::fmt::Display for Damage {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "damage in {}", self.path.display())?;
-        if let Some(segment) = self.segment {
-            write!(f, " (segment {segment})")?;
-        }
+        write!(f, "damage in {}{}", self.path.display(), of_segment(self.segment))?;
         write!(f, ": {} at offset {}: expected {}, found {}", self.what, self.offset, self.expected, self.found)?;
         if let Some(records) = &self.records {
             write!(f, "; concerns {records}")?;
         }
         f.write_str("; keep the file, and put it back from another copy of the store")
     }
+}
+
+fn of_segment(segment: Option<SegmentId>) -> String {
+    segment.map(|segment| format!(" (segment {segment})")).unwrap_or_default()
 }
 
 fn holder(pid: Option<u32>) -> String {
@@ -268,7 +273,6 @@ impl Error {
                 let segment = Some(segment);
                 Self::Corrupt(Box::new(Damage { path, segment, what, offset: 0, expected, found, records: None }))
             }
-            FormatError::Io(message) => Self::io("read", &path, io::Error::other(message)),
         }
     }
 

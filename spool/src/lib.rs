@@ -39,6 +39,7 @@ mod cursor;
 pub mod disk;
 mod environment;
 mod error;
+pub mod fault;
 mod layout;
 mod lock;
 mod maintenance;

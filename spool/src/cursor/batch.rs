@@ -51,9 +51,12 @@ impl<'a, D: Disk> Batch<'a, D> {
     /// Says that every record was what was written until now, and moves the cursor on.
     ///
     /// # Errors
-    /// Where something happened to the bytes while they were lent; everything computed from them is to be dropped.
+    /// `Faulted`, with segment and offset, where something happened to the bytes while they were lent, and `Io` where that
+    /// cannot be told. Everything computed from the batch is to be dropped; the cursor stays, and reading again says
+    /// whether the file is damaged.
     pub fn finish(self) -> Result<()> {
-        let Collected { records, entries, after, .. } = self.collected;
+        let Collected { windows, records, entries, after, .. } = self.collected;
+        self.cursor.reader.vouch(&windows, &records)?;
         let last: Seqno = records.last().expect("a batch holds one record at least").meta.seqno;
         self.cursor.finish(after, last, entries.into_iter());
         Ok(())

@@ -202,7 +202,7 @@ fn gather<D: Disk, V: SegmentView>(
     loop {
         let here = *place;
         let visited = reader.visit(here, |group, window| {
-            let (first, last) = (group.header().first_seqno, group.header().last_seqno);
+            let (first, last) = (group.first_seqno(), group.last_seqno());
             if !(first..=last).contains(&collector.expected) {
                 return Err(first);
             }

@@ -1,6 +1,6 @@
 //! The newest complete entry of a state stream.
 
-use segments::{Position, Seqno};
+use segments::{Position, Seqno, checksum};
 
 use super::reader::{SegmentView, StreamReader, Visit};
 use super::window::Place;
@@ -24,7 +24,7 @@ pub(crate) fn entry_first<D: Disk, V: SegmentView>(reader: &mut StreamReader<D, 
         let mut place = reader.place_of(first_seqno)?;
         while let Visit::Group((group_first, end_offset, group_last)) = reader.visit(place, |group, _| {
             let firsts = group.records().filter(|record| record.meta.first && record.meta.seqno <= last);
-            (firsts.map(|record| record.meta.seqno).last(), group.end_offset(), group.header().last_seqno)
+            (firsts.map(|record| record.meta.seqno).last(), group.end_offset(), group.last_seqno())
         })? {
             found = group_first.or(found);
             if group_last >= last {
@@ -57,17 +57,23 @@ pub(crate) fn latest_entry<D: Disk, V: SegmentView>(
                 let (kind, schema) = (record.meta.kind, record.meta.schema);
                 let state =
                     entry.get_or_insert_with(|| StateEntry { kind, schema, body: Vec::new(), seqno: end.seqno });
+                let copied_from = state.body.len();
                 state.body.extend_from_slice(record.body);
+                // What counts is the copy: under a mapping the bytes may have changed since they were verified.
+                if checksum(&state.body[copied_from..]) != record.body_checksum {
+                    return Err((record.offset, record.meta.seqno));
+                }
             }
-            (group.end_offset(), group.header().last_seqno)
+            Ok((group.end_offset(), group.last_seqno()))
         })?;
         if entry.as_ref().is_some_and(|state| state.body.len() > bytes_max) {
             let limit = format!("at most {bytes_max} bytes");
             return Err(Error::LimitExceeded { what: "a state", limit, found: "more".to_owned() });
         }
         match visited {
-            Visit::Group((_, last_seqno)) if last_seqno >= end.seqno => return Ok(entry),
-            Visit::Group((end_offset, _)) => place.offset = end_offset,
+            Visit::Group(Err((offset, seqno))) => return Err(reader.changed_under(place.segment, offset, seqno)),
+            Visit::Group(Ok((_, last_seqno))) if last_seqno >= end.seqno => return Ok(entry),
+            Visit::Group(Ok((end_offset, _))) => place.offset = end_offset,
             Visit::NextSegment(next) => place = next,
             Visit::End => return Err(Error::Invalid(format!("stream {} ends inside its newest entry", reader.kind))),
         }

@@ -11,6 +11,7 @@ mod hub;
 mod latest;
 mod reader;
 mod register;
+mod vouch;
 mod window;
 
 use std::collections::VecDeque;

@@ -8,11 +8,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use segments::{
-    FormatError, GROUP_HEADER_BYTES, Geometry, GroupHeader, GroupView, Lsn, Position, SegmentId, Seqno, StoreId,
-    StreamEpoch, StreamKind,
+    FormatError, GROUP_HEADER_BYTES, Geometry, GroupHeader, Lsn, Position, SegmentId, Seqno, StoreId, StreamEpoch,
+    StreamKind,
 };
 
-use super::window::{Bytes, Place, Window};
+use super::window::{Bytes, Group, Place, Window};
 use crate::disk::{Access, AlignedBuffer, Disk, DiskFile, read_exact_at, read_exact_direct};
 use crate::error::{Error, IoContext, Result};
 use crate::layout::segment_path;
@@ -101,11 +101,21 @@ impl<D: Disk, V: SegmentView> StreamReader<D, V> {
         self.view.with_table(SegmentTable::start)
     }
 
+    pub(super) fn disk(&self) -> &D {
+        &self.disk
+    }
+
+    /// Gives up what is open: the next look opens and maps anew.
+    pub(super) fn forget(&mut self) {
+        self.opened = None;
+        self.window = None;
+    }
+
     fn path(&self, segment: SegmentId) -> PathBuf {
         segment_path(&self.dir, self.kind, segment)
     }
 
-    fn expected(&self, segment: SegmentId) -> Expected {
+    pub(super) fn expected(&self, segment: SegmentId) -> Expected {
         let (store, stream, epoch, geometry) = (self.store, self.kind, self.epoch, self.geometry);
         Expected { store, stream, epoch, geometry, segment, path: self.path(segment) }
     }
@@ -175,7 +185,7 @@ impl<D: Disk, V: SegmentView> StreamReader<D, V> {
         let opened = self.opened.as_ref().expect("just opened");
         let file = Arc::clone(&opened.file);
         if let Some((map, used_bytes)) = &opened.sealed {
-            let bytes = Bytes::Mapped { map: Arc::clone(map), _file: file };
+            let bytes = Bytes::Mapped { map: Arc::clone(map), file };
             let start = Place { offset: self.geometry.content_start(), ..place };
             return Ok(self.window_of(start, entry, *used_bytes, bytes));
         }
@@ -269,6 +279,11 @@ impl<D: Disk, V: SegmentView> StreamReader<D, V> {
         let (expected, path) = (self.expected(place.segment), self.path(place.segment));
         let block_bytes = self.geometry.block_bytes;
         let file = self.disk.open(&path, Access::ReadDirect { block_bytes }).doing("open", &path)?;
+        let length = file.length().doing("measure", &path)?;
+        if length != self.geometry.segment_bytes {
+            self.forget();
+            return Err(expected.damage("file length", length, self.geometry.segment_bytes, length));
+        }
         // First the block of its header, then the group and no more: a segment may be large.
         let read = |length: usize| read_exact_direct(&file, place.offset, length, block_bytes).doing("read", &path);
         let head = read(block_bytes as usize)?;
@@ -337,7 +352,7 @@ impl<D: Disk, V: SegmentView> StreamReader<D, V> {
     pub(crate) fn visit<T>(
         &mut self,
         place: Place,
-        look: impl FnOnce(&GroupView<'_>, &Arc<Window<D>>) -> T,
+        look: impl FnOnce(&Group<'_>, &Arc<Window<D>>) -> T,
     ) -> Result<Visit<T>> {
         let window = match self.at(place)? {
             At::Groups(window) => window,
@@ -404,7 +419,7 @@ impl<D: Disk, V: SegmentView> StreamReader<D, V> {
                 let ends = group.records().filter(|record| record.meta.last);
                 for meta in ends.map(|record| record.meta) {
                     let end = Position { seqno: meta.seqno, lsn: meta.lsn, timeline: meta.timeline };
-                    if is_beyond(&end, group.header().written_at) {
+                    if is_beyond(&end, group.written_at()) {
                         return None;
                     }
                     last = end;

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use segments::{FormatError, Geometry, GroupHeader, GroupView, Incarnation, RecordMeta, RecordRef, SegmentId};
+use segments::{
+    FormatError, Geometry, GroupHeader, GroupView, Incarnation, RecordMeta, RecordRef, SegmentId, Seqno, UnixMicros,
+};
 
 use crate::disk::{AlignedBuffer, Disk};
 
@@ -15,8 +17,8 @@ pub(crate) struct Place {
 
 #[derive(Debug)]
 pub(super) enum Bytes<D: Disk> {
-    /// A sealed segment. The file is kept for its shared lock.
-    Mapped { map: Arc<D::Map>, _file: Arc<D::File> },
+    /// A sealed segment. The file is kept for its shared lock, and tells what happened to it.
+    Mapped { map: Arc<D::Map>, file: Arc<D::File> },
     /// From the writer's memory, or read from the file.
     Memory(Arc<AlignedBuffer>),
 }
@@ -47,8 +49,18 @@ impl<D: Disk> Window<D> {
     }
 
     /// The verified group at `offset`.
-    pub(super) fn group(&self, offset: u64) -> Result<GroupView<'_>, FormatError> {
-        GroupView::verify(self.from(offset), &self.geometry, self.incarnation, offset)
+    pub(super) fn group(&self, offset: u64) -> Result<Group<'_>, FormatError> {
+        let bytes = self.from(offset);
+        let (header, records) = GroupView::verify_records(bytes, &self.geometry, self.incarnation, offset)?;
+        Ok(Group { header, offset, records })
+    }
+
+    /// The mapping and its file, where the bytes can change under the reader.
+    pub(super) fn mapped(&self) -> Option<(&D::Map, &D::File)> {
+        match &self.bytes {
+            Bytes::Mapped { map, file } => Some((map, file)),
+            Bytes::Memory(_) => None,
+        }
     }
 
     /// The checked header of the group at `offset`; its records are not looked at.
@@ -59,7 +71,41 @@ impl<D: Disk> Window<D> {
     /// A record that was verified before.
     pub(super) fn record(&self, span: &RecordSpan) -> RecordRef<'_> {
         let body = &self.from(span.offset)[segments::RECORD_HEADER_BYTES..][..span.body_bytes];
-        RecordRef { meta: span.meta, body, offset: span.offset, header_checksum: span.header_checksum }
+        let RecordSpan { meta, offset, body_checksum, header_checksum, .. } = *span;
+        RecordRef { meta, body, offset, body_checksum, header_checksum }
+    }
+}
+
+/// A group whose every checksum held. Header and metas are copies of what was summed, so decisions may rest on them
+/// whatever happens to a mapping's bytes later; bodies are lent, and whoever uses them vouches for them.
+#[derive(Debug)]
+pub(crate) struct Group<'w> {
+    header: GroupHeader,
+    offset: u64,
+    records: Vec<RecordRef<'w>>,
+}
+
+impl<'w> Group<'w> {
+    pub(super) fn first_seqno(&self) -> Seqno {
+        self.header.first_seqno
+    }
+
+    pub(super) fn last_seqno(&self) -> Seqno {
+        self.header.last_seqno
+    }
+
+    pub(super) fn written_at(&self) -> UnixMicros {
+        self.header.written_at
+    }
+
+    /// Exclusive end of the group in its segment.
+    pub(super) fn end_offset(&self) -> u64 {
+        self.offset + u64::from(self.header.group_bytes)
+    }
+
+    /// The records in order.
+    pub(super) fn records(&self) -> impl Iterator<Item = RecordRef<'w>> {
+        self.records.iter().copied()
     }
 }
 
@@ -71,12 +117,13 @@ pub(super) struct RecordSpan {
     pub(super) offset: u64,
     pub(super) body_bytes: usize,
     pub(super) meta: RecordMeta,
+    pub(super) body_checksum: u32,
     pub(super) header_checksum: u32,
 }
 
 impl RecordSpan {
     pub(super) fn of(record: &RecordRef<'_>, window: usize) -> Self {
-        let RecordRef { meta, body, offset, header_checksum } = *record;
-        Self { window, offset, body_bytes: body.len(), meta, header_checksum }
+        let RecordRef { meta, body, offset, body_checksum, header_checksum } = *record;
+        Self { window, offset, body_bytes: body.len(), meta, body_checksum, header_checksum }
     }
 }

@@ -128,29 +128,3 @@ impl DiskFile for SystemFile {
         self.file.set_len(length)
     }
 }
-
-/// A mapping of a whole file, read-only.
-#[derive(Debug)]
-pub struct FileMap {
-    /// `None` for an empty file, which cannot be mapped.
-    map: Option<memmap2::Mmap>,
-}
-
-impl FileMap {
-    pub(super) fn of(file: &SystemFile) -> io::Result<Self> {
-        if file.length()? == 0 {
-            return Ok(Self { map: None });
-        }
-        // SAFETY: the caller holds the file's shared lock, so no recycler writes into it while it is mapped, and
-        // everything read through it is verified. A truncation from outside raises SIGBUS, which ends the process
-        // (or the handler of the binary answers for it); it is never undefined behaviour that goes unseen.
-        let map = unsafe { memmap2::Mmap::map(&file.file)? };
-        Ok(Self { map: Some(map) })
-    }
-}
-
-impl AsRef<[u8]> for FileMap {
-    fn as_ref(&self) -> &[u8] {
-        self.map.as_deref().unwrap_or(&[])
-    }
-}

@@ -7,6 +7,7 @@
 mod buffer;
 mod files;
 mod finish;
+mod map;
 mod memory;
 mod probe;
 mod pwrite;
@@ -21,9 +22,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 pub use buffer::AlignedBuffer;
-pub use files::{FileMap, SystemFile};
+pub use files::SystemFile;
 pub(crate) use finish::{ATTEMPTS_MAX, is_passing, resume_at};
 pub use finish::{read_exact_at, read_exact_direct, write_all_at};
+pub use map::FileMap;
 pub use memory::{KnownEnd, ProcessMemory};
 pub use pwrite::PwriteQueue;
 pub use ring::RingQueue;
@@ -67,6 +69,19 @@ pub struct Space {
     pub total_bytes: u64,
 }
 
+/// Why what was read through a map may not count.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Disturbance {
+    /// What is not as it was.
+    pub what: &'static str,
+    /// The lowest byte of the file that it may concern.
+    pub offset: u64,
+    /// How it was when the map was made.
+    pub expected: String,
+    /// How it is.
+    pub found: String,
+}
+
 /// Names, folders and opening. Cheap to clone; every clone is the same disk.
 pub trait Disk: Clone + fmt::Debug + Send + Sync + 'static {
     /// An open file description.
@@ -100,6 +115,13 @@ pub trait Disk: Clone + fmt::Debug + Send + Sync + 'static {
     fn space(&self, path: &Path) -> io::Result<Space>;
     /// Sees a file as bytes. The caller holds the file's shared lock while it does.
     fn map(&self, file: &Self::File) -> io::Result<Self::Map>;
+    /// What has happened, since `file` was mapped, to the bytes that `map` shows. `None` where every byte that was read
+    /// through it before this call and still is what it was then, was the file's all the time. A disk whose maps cannot
+    /// change says nothing else.
+    fn disturbance(&self, map: &Self::Map, file: &Self::File) -> io::Result<Option<Disturbance>> {
+        let (_, _) = (map, file);
+        Ok(None)
+    }
     /// A queue for one committer, with up to `depth` operations in flight.
     fn queue(&self, depth: u32) -> io::Result<Self::Queue>;
     /// What this process may not forget when it opens a store again after a failed write.

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use super::files::identity_of;
 use super::{
-    Access, AlignedBuffer, Completion, Disk, FileIdentity, FileMap, ProcessMemory, PwriteQueue, Queue, RingQueue,
-    Space, SystemFile, Token, probe, sys,
+    Access, AlignedBuffer, Completion, Disk, Disturbance, FileIdentity, FileMap, ProcessMemory, PwriteQueue, Queue,
+    RingQueue, Space, SystemFile, Token, probe, sys,
 };
 
 /// Which backend the configuration asks for.
@@ -133,6 +133,10 @@ impl Disk for SystemDisk {
 
     fn map(&self, file: &SystemFile) -> io::Result<FileMap> {
         FileMap::of(file)
+    }
+
+    fn disturbance(&self, map: &FileMap, file: &SystemFile) -> io::Result<Option<Disturbance>> {
+        map.disturbance(file)
     }
 
     fn queue(&self, depth: u32) -> io::Result<SystemQueue> {
