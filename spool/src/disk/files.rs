@@ -58,6 +58,17 @@ impl SystemFile {
     }
 }
 
+/// A `flock` belongs to the open file description, and a child process that was forked a moment ago, and has not come to
+/// its exec yet, shares it: closing our descriptor would leave the lock to the child. So it is dropped by name.
+/// (The writer's lock on a segment is another kind, and stays until the last operation in flight is gone.)
+impl Drop for SystemFile {
+    fn drop(&mut self) {
+        if let Err(error) = sys::flock(&self.file, libc::LOCK_UN) {
+            tracing::debug!(%error, "a file's lock ends with its description");
+        }
+    }
+}
+
 pub(super) fn identity_of(metadata: &std::fs::Metadata) -> FileIdentity {
     FileIdentity { device: metadata.dev(), inode: metadata.ino() }
 }

@@ -8,6 +8,7 @@
 //! | `life.rs` | a life of a store on the simulated disk, and the account of what was promised |
 //! | `rows.rs` | rows of recovery's table that need writes arriving in part or out of order |
 //! | `kill.rs` | a writer killed with SIGKILL on real files |
+//! | `fork.rs` | locks while a child process shares the descriptors |
 //! | `random.rs` | random histories against a model of entries |
 //! | `threads.rs` | the threads, the asynchronous calls, syncs per group |
 //! | `crash.rs` | a crash at every operation of a store's life |
@@ -19,6 +20,7 @@
 mod append;
 mod crash;
 mod cursors;
+mod fork;
 mod kill;
 mod life;
 mod poison;
