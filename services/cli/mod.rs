@@ -106,7 +106,13 @@ pub fn main() -> ExitCode {
     };
     let level = cli.global.log_level.as_deref().unwrap_or(cli.command.default_log_level());
     let result = match logging::install(cli.global.log_format, level) {
-        Ok(()) => dispatch(&cli),
+        Ok(()) => {
+            // Before anything is mapped: a segment that is cut short from outside fails its reader, not the daemon.
+            if let Err(error) = spool::fault::install() {
+                tracing::warn!(%error, "no handler for faults under mappings: a damaged segment's file may end the process");
+            }
+            dispatch(&cli)
+        }
         Err(error) => Err(Failure::usage(error.to_string())),
     };
     match result {

@@ -135,6 +135,10 @@ fn parse_stream(text: &str) -> Result<StreamKind, String> {
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
+    // A store that is looked at may be a damaged one. Without the handler a page that cannot be read ends the program.
+    if let Err(error) = spool::fault::install() {
+        eprintln!("warning: no handler for pages that cannot be read: {error}");
+    }
     let outcome = match &cli.command {
         Command::Ls(common) => list::run(common),
         Command::Show { common, segment } => show::run(common, segment),
