@@ -88,6 +88,7 @@ impl GroupBuilder {
     pub fn push(&mut self, buffer: &mut [u8], geometry: &Geometry, meta: &RecordMeta, body: &[u8]) {
         assert!(body.len() <= geometry.body_bytes_max() as usize, "a body of {} bytes", body.len());
         assert!(self.is_empty() || meta.seqno == self.last_seqno.next(), "{} after {}", meta.seqno, self.last_seqno);
+        assert!(meta.seqno != Seqno::NONE && self.used_bytes >= GROUP_HEADER_BYTES);
         let record = &mut buffer[self.used_bytes..][..record_bytes(body.len())];
         let (header, stored) = record.split_at_mut(RECORD_HEADER_BYTES);
         let (stored, padding) = stored.split_at_mut(body.len());
@@ -100,7 +101,8 @@ impl GroupBuilder {
         self.last_seqno = meta.seqno;
         self.record_count += 1;
         self.used_bytes += record_bytes(body.len());
-        assert!(self.used_bytes.is_multiple_of(BODY_ALIGNMENT));
+        assert!(self.used_bytes.is_multiple_of(BODY_ALIGNMENT) && self.used_bytes <= buffer.len());
+        assert_eq!(self.last_seqno.get() - self.first_seqno.get(), u64::from(self.record_count) - 1);
     }
 
     /// Completes checksums, header and padding; returns the bytes to write, a multiple of the block.
@@ -114,6 +116,8 @@ impl GroupBuilder {
         let group_bytes = geometry.padded(self.used_bytes as u64) as usize;
         assert!(place.offset >= geometry.content_start());
         assert!(place.offset + group_bytes as u64 <= geometry.content_end(), "the group fits the segment");
+        assert!(group_bytes <= buffer.len(), "the buffer has room for the padding");
+        assert!(group_bytes >= self.used_bytes && group_bytes - self.used_bytes < geometry.block_bytes as usize);
         let mut at = GROUP_HEADER_BYTES;
         let mut records_checksum = 0;
         while at < self.used_bytes {

@@ -5,6 +5,8 @@ use crate::error::FormatError;
 /// A record's body is at most this long, whatever the segment's size: a reader's buffer for one record stays small.
 pub const BODY_BYTES_MAX: u32 = 1 << 20;
 
+const _: () = assert!(BODY_BYTES_MAX.is_power_of_two() && BODY_BYTES_MAX.is_multiple_of(4096));
+
 /// The sizes of a stream's segments.
 ///
 /// ```text
@@ -48,6 +50,7 @@ impl Geometry {
     pub fn with_segment_bytes(segment_bytes: u64) -> Result<Self, FormatError> {
         let tail_bytes = (segment_bytes >> 10).next_multiple_of(4096).clamp(4096, 64 << 10) as u32;
         let geometry = Self { block_bytes: 4096, tail_bytes, segment_bytes };
+        assert!(tail_bytes >= 4096 && tail_bytes.is_multiple_of(4096));
         geometry.check().map(|()| geometry)
     }
 
@@ -93,6 +96,7 @@ impl Geometry {
     /// Longest group: all content of one segment.
     #[must_use]
     pub const fn group_bytes_max(&self) -> u64 {
+        assert!(self.content_start() < self.content_end(), "a checked geometry has room for content");
         self.content_end() - self.content_start()
     }
 

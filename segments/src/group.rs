@@ -5,6 +5,8 @@
 //! their header checksums: a header that was torn off its records and later joined with those of an earlier attempt at
 //! the same place does not fit them.
 
+use std::mem::offset_of;
+
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -41,12 +43,26 @@ pub(crate) struct RawGroupHeader {
     pub(crate) checksum: U32,
 }
 
-const _: () = assert!(size_of::<RawGroupHeader>() == GROUP_HEADER_BYTES);
+const _: () = {
+    assert!(size_of::<RawGroupHeader>() == GROUP_HEADER_BYTES);
+    assert!(offset_of!(RawGroupHeader, magic) == 0);
+    assert!(offset_of!(RawGroupHeader, group_bytes) == 4);
+    assert!(offset_of!(RawGroupHeader, used_bytes) == 8);
+    assert!(offset_of!(RawGroupHeader, record_count) == 12);
+    assert!(offset_of!(RawGroupHeader, first_seqno) == 16);
+    assert!(offset_of!(RawGroupHeader, last_seqno) == 24);
+    assert!(offset_of!(RawGroupHeader, written_at) == 32);
+    assert!(offset_of!(RawGroupHeader, mark_segment) == 40);
+    assert!(offset_of!(RawGroupHeader, mark_offset) == 48);
+    assert!(offset_of!(RawGroupHeader, mark_seqno) == 56);
+    assert!(offset_of!(RawGroupHeader, mark_lsn) == 64);
+    assert!(offset_of!(RawGroupHeader, mark_timeline) == 72);
+    assert!(offset_of!(RawGroupHeader, records_checksum) == 76);
+    assert!(offset_of!(RawGroupHeader, reserved) == 80);
+    assert!(offset_of!(RawGroupHeader, checksum) == 92);
+};
+
 const _: () = assert!(GROUP_HEADER_BYTES.is_multiple_of(crate::record::BODY_ALIGNMENT));
-const _: () = assert!(std::mem::offset_of!(RawGroupHeader, first_seqno) == 16);
-const _: () = assert!(std::mem::offset_of!(RawGroupHeader, mark_segment) == 40);
-const _: () = assert!(std::mem::offset_of!(RawGroupHeader, records_checksum) == 76);
-const _: () = assert!(std::mem::offset_of!(RawGroupHeader, checksum) == CHECKED_BYTES);
 
 /// A place below which everything is durable and nothing is ever cut.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -96,7 +112,10 @@ pub struct GroupHeader {
 
 impl GroupHeader {
     pub(crate) fn encode(&self, incarnation: Incarnation, offset: u64, to: &mut [u8]) {
-        assert!(self.used_bytes <= self.group_bytes && self.record_count > 0);
+        assert!(self.used_bytes as usize > GROUP_HEADER_BYTES && self.used_bytes <= self.group_bytes);
+        assert!(self.record_count > 0 && self.first_seqno != Seqno::NONE);
+        assert_eq!(self.last_seqno.get() - self.first_seqno.get(), u64::from(self.record_count) - 1);
+        assert!(offset > 0 && offset.is_multiple_of(512), "groups begin at blocks, behind the segment's header");
         let mut raw = RawGroupHeader {
             magic: GROUP_MAGIC,
             group_bytes: U32::new(self.group_bytes),

@@ -3,6 +3,8 @@
 //! Every version of the format, past or to come, keeps the magic at 0 and the checksum of the first 252 bytes at 252.
 //! So a reader can tell a damaged header (checksum) from one that a newer walspool wrote (version).
 
+use std::mem::offset_of;
+
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -48,11 +50,28 @@ pub(crate) struct RawSegmentHeader {
     pub(crate) checksum: U32,
 }
 
-const _: () = assert!(size_of::<RawSegmentHeader>() == SEGMENT_HEADER_BYTES);
-const _: () = assert!(std::mem::offset_of!(RawSegmentHeader, block_bytes) == 32);
-const _: () = assert!(std::mem::offset_of!(RawSegmentHeader, store_id) == 48);
-const _: () = assert!(std::mem::offset_of!(RawSegmentHeader, writer_version) == 96);
-const _: () = assert!(std::mem::offset_of!(RawSegmentHeader, checksum) == CHECKED_BYTES);
+const _: () = {
+    assert!(size_of::<RawSegmentHeader>() == SEGMENT_HEADER_BYTES);
+    assert!(offset_of!(RawSegmentHeader, magic) == 0);
+    assert!(offset_of!(RawSegmentHeader, format_major) == 8);
+    assert!(offset_of!(RawSegmentHeader, checksum_algorithm) == 10);
+    assert!(offset_of!(RawSegmentHeader, stream_kind) == 11);
+    assert!(offset_of!(RawSegmentHeader, stream_instance) == 12);
+    assert!(offset_of!(RawSegmentHeader, incompatible_features) == 16);
+    assert!(offset_of!(RawSegmentHeader, compatible_features) == 24);
+    assert!(offset_of!(RawSegmentHeader, block_bytes) == 32);
+    assert!(offset_of!(RawSegmentHeader, tail_bytes) == 36);
+    assert!(offset_of!(RawSegmentHeader, segment_bytes) == 40);
+    assert!(offset_of!(RawSegmentHeader, store_id) == 48);
+    assert!(offset_of!(RawSegmentHeader, stream_epoch) == 64);
+    assert!(offset_of!(RawSegmentHeader, segment_id) == 72);
+    assert!(offset_of!(RawSegmentHeader, incarnation) == 80);
+    assert!(offset_of!(RawSegmentHeader, created_at) == 88);
+    assert!(offset_of!(RawSegmentHeader, writer_version) == 96);
+    assert!(offset_of!(RawSegmentHeader, reserved) == 128);
+    assert!(offset_of!(RawSegmentHeader, checksum) == 252);
+};
+
 const _: () = assert!(SEGMENT_HEADER_BYTES <= 512, "the header fits the smallest block");
 
 /// What a segment says of itself.
@@ -86,6 +105,7 @@ impl SegmentHeader {
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         self.geometry.check().expect("a header is made from a checked geometry");
+        assert!(self.segment.get() > 0, "segments count from one");
         let mut writer_version = [0; 32];
         let text = self.writer_version.as_bytes();
         let kept = text.len().min(writer_version.len());
@@ -113,6 +133,7 @@ impl SegmentHeader {
         raw.checksum = U32::new(checksum(&raw.as_bytes()[..CHECKED_BYTES]));
         let mut block = vec![0; self.geometry.block_bytes as usize];
         block[..SEGMENT_HEADER_BYTES].copy_from_slice(raw.as_bytes());
+        assert_eq!(Self::decode(&block).map(|read| read.incarnation), Ok(self.incarnation), "it can be read back");
         block
     }
 

@@ -177,6 +177,9 @@ impl SegmentId {
     }
 }
 
+const _: () = assert!(Seqno::NONE.get() + 1 == Seqno::FIRST.get(), "0 stands for no record");
+const _: () = assert!(Seqno::FIRST.next().get() == 2 && SegmentId::FIRST.next().get() == 2);
+
 /// A store's identity: 16 random bytes, written as 32 hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct StoreId([u8; 16]);

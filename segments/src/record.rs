@@ -1,10 +1,13 @@
 //! A record: a checked header and a checked body, wholly inside one group.
 
+use std::mem::offset_of;
+
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::checksum::{checksum, salted_checksum};
 use crate::error::FormatError;
+use crate::geometry::BODY_BYTES_MAX;
 use crate::planted;
 use crate::position::{Incarnation, Lsn, Seqno, TimelineId};
 use crate::stream::RecordKind;
@@ -36,12 +39,24 @@ pub(crate) struct RawRecordHeader {
     pub(crate) header_checksum: U32,
 }
 
-const _: () = assert!(size_of::<RawRecordHeader>() == RECORD_HEADER_BYTES);
+const _: () = {
+    assert!(size_of::<RawRecordHeader>() == RECORD_HEADER_BYTES);
+    assert!(offset_of!(RawRecordHeader, flags) == 0);
+    assert!(offset_of!(RawRecordHeader, codec) == 1);
+    assert!(offset_of!(RawRecordHeader, kind) == 2);
+    assert!(offset_of!(RawRecordHeader, schema) == 4);
+    assert!(offset_of!(RawRecordHeader, reserved) == 6);
+    assert!(offset_of!(RawRecordHeader, key_id) == 8);
+    assert!(offset_of!(RawRecordHeader, stored_bytes) == 12);
+    assert!(offset_of!(RawRecordHeader, plain_bytes) == 16);
+    assert!(offset_of!(RawRecordHeader, timeline) == 20);
+    assert!(offset_of!(RawRecordHeader, seqno) == 24);
+    assert!(offset_of!(RawRecordHeader, lsn) == 32);
+    assert!(offset_of!(RawRecordHeader, body_checksum) == 40);
+    assert!(offset_of!(RawRecordHeader, header_checksum) == 44);
+};
+
 const _: () = assert!(RECORD_HEADER_BYTES.is_multiple_of(BODY_ALIGNMENT));
-const _: () = assert!(std::mem::offset_of!(RawRecordHeader, stored_bytes) == 12);
-const _: () = assert!(std::mem::offset_of!(RawRecordHeader, seqno) == 24);
-const _: () = assert!(std::mem::offset_of!(RawRecordHeader, body_checksum) == 40);
-const _: () = assert!(std::mem::offset_of!(RawRecordHeader, header_checksum) == CHECKED_BYTES);
 
 /// What a record's header says, and what a writer gives beside the body.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -80,6 +95,8 @@ pub const fn record_bytes(body_bytes: usize) -> usize {
 impl RecordHeader {
     /// Writes a header whose own checksum is still missing: the incarnation is known only when the group is finished.
     pub(crate) fn encode_unsummed(meta: &RecordMeta, body_bytes: u32, body_checksum: u32, to: &mut [u8]) {
+        assert!(meta.seqno != Seqno::NONE, "records count from one");
+        assert!(body_bytes <= BODY_BYTES_MAX, "a body of {body_bytes} bytes");
         let raw = RawRecordHeader {
             flags: if meta.first { FLAG_FIRST } else { 0 } | if meta.last { FLAG_LAST } else { 0 },
             codec: 0,
@@ -102,6 +119,7 @@ impl RecordHeader {
     pub(crate) fn sum(header: &mut [u8], incarnation: Incarnation) -> (u32, u32) {
         let sum = header_checksum(header, incarnation);
         let raw = RawRecordHeader::mut_from_bytes(&mut header[..RECORD_HEADER_BYTES]).expect("unaligned, of this size");
+        assert_eq!(raw.stored_bytes, raw.plain_bytes, "no codec is known that changes the length");
         raw.header_checksum = U32::new(sum);
         (sum, raw.stored_bytes.get())
     }

@@ -89,6 +89,7 @@ pub fn scan<S: ScanSource>(
     mut visit: impl FnMut(&GroupView<'_>),
 ) -> Result<Scan, S::Error> {
     let geometry = &start.geometry;
+    assert_eq!(geometry.check(), Ok(()), "sizes are checked where they are read");
     let mut scan = Scan { summary: SegmentSummary::new(geometry), end: ScanEnd::Clean, mark: Mark::default() };
     let fault = loop {
         let offset = scan.summary.used_bytes;
@@ -103,10 +104,12 @@ pub fn scan<S: ScanSource>(
                 scan.mark = higher(scan.mark, group.header().mark);
                 visit(&group);
                 scan.summary.add_group(&group);
+                assert!(scan.summary.used_bytes > offset && scan.summary.used_bytes <= geometry.content_end());
             }
         }
     };
     let Some(fault) = fault else { return Ok(scan) };
+    assert!(scan.summary.used_bytes < geometry.content_end(), "a fault lies inside the content");
     let behind = look_behind(source, start, scan.summary.used_bytes)?;
     scan.mark = higher(scan.mark, behind.mark);
     scan.end = classify(&scan, start, fault, behind);
@@ -126,6 +129,7 @@ fn read_group<'s, S: ScanSource>(
     offset: u64,
 ) -> Result<Option<Result<GroupView<'s>, FormatError>>, S::Error> {
     let geometry = &start.geometry;
+    assert!(offset >= geometry.content_start() && offset.is_multiple_of(u64::from(geometry.block_bytes)));
     if offset + u64::from(geometry.block_bytes) > geometry.content_end() {
         return Ok(None);
     }
@@ -166,6 +170,7 @@ struct Behind {
 /// it covers incarnation and offset, and only its mark and first seqno are used.
 fn look_behind<S: ScanSource>(source: &mut S, start: &ScanStart, fault_offset: u64) -> Result<Behind, S::Error> {
     let geometry = &start.geometry;
+    assert!(fault_offset >= geometry.content_start() && fault_offset < geometry.content_end());
     let mut behind = Behind { mark: Mark::default(), first_seqno: None, own_header_valid: false };
     let mut offset = fault_offset;
     while offset + u64::from(geometry.block_bytes) <= geometry.content_end() {

@@ -66,6 +66,13 @@ impl StreamKind {
     }
 }
 
+const _: () = {
+    // A number that would change its stream would turn every store around.
+    assert!(StreamKind::Txn.number() == 1 && StreamKind::Wal.number() == 2);
+    assert!(StreamKind::Manifest.number() == 3 && StreamKind::Ledger.number() == 4);
+    assert!(StreamKind::Spill.number() == 5 && StreamKind::from_number(6).is_none());
+};
+
 impl fmt::Display for StreamKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())

@@ -60,6 +60,7 @@ pub struct SegmentSummary {
     /// How many entries of `index` lie before the first completed entry.
     leading_entries: usize,
     index_stride: u64,
+    index_entries_max: u64,
     digest: Sha256,
 }
 
@@ -83,6 +84,7 @@ impl SegmentSummary {
             index: Vec::new(),
             leading_entries: 0,
             index_stride: index_stride(geometry),
+            index_entries_max: index_entries_max(geometry),
             digest: Sha256::new(),
         }
     }
@@ -94,6 +96,7 @@ impl SegmentSummary {
     pub fn add_group(&mut self, group: &GroupView<'_>) {
         assert_eq!(group.offset(), self.used_bytes, "groups lie behind each other");
         let header = group.header();
+        assert!(header.written_at >= self.last_written_at, "the time of groups never goes back");
         let first = self.seqnos.map_or(header.first_seqno, |(first, last)| {
             assert_eq!(header.first_seqno, last.next(), "records follow each other");
             first
@@ -113,6 +116,22 @@ impl SegmentSummary {
         self.last_written_at = header.written_at;
         self.group_count += 1;
         self.used_bytes = group.end_offset();
+        self.check();
+    }
+
+    /// What holds after each group.
+    fn check(&self) {
+        let (first, last) = self.seqnos.expect("a group was added");
+        assert_eq!(last.get() - first.get() + 1, self.record_count, "every record is counted once");
+        assert!(self.group_count <= self.record_count && self.entry_count <= self.record_count);
+        assert_eq!(self.last_entry.seqno == Seqno::NONE, self.entry_count == 0);
+        assert!(self.last_entry.seqno <= last && self.chain_open == (self.last_entry.seqno < last));
+        assert!(self.chain_open || self.open_chain_first == Seqno::NONE, "only an open chain has a beginning");
+        assert!(self.open_chain_first == Seqno::NONE || self.open_chain_first > self.last_entry.seqno);
+        assert!(self.first_written_at <= self.last_written_at);
+        let indexed = self.index.last().expect("the first group is indexed");
+        assert!(indexed.offset < self.used_bytes && indexed.seqno <= last);
+        assert!(self.index.len() as u64 <= self.index_entries_max, "the index fits the reserved tail");
     }
 
     fn add_record(&mut self, record: &crate::record::RecordRef<'_>) {

@@ -73,7 +73,9 @@ impl<'a> GroupView<'a> {
     /// When the bytes are not such a group: then the builder or the caller is broken.
     #[must_use]
     pub fn of_own(bytes: &'a [u8], geometry: &Geometry, incarnation: Incarnation, offset: u64) -> Self {
+        assert!(offset >= geometry.content_start() && offset.is_multiple_of(u64::from(geometry.block_bytes)));
         let header = GroupHeader::decode(bytes, geometry, incarnation, offset).expect("a group built here");
+        assert!(header.group_bytes as usize <= bytes.len(), "a group built here is whole");
         Self { header, offset, bytes: &bytes[..header.group_bytes as usize] }
     }
 
@@ -87,6 +89,7 @@ impl<'a> GroupView<'a> {
         let used = self.header.used_bytes as usize;
         let mut at = GROUP_HEADER_BYTES;
         let mut records_checksum = 0;
+        assert!(used > at && used <= self.bytes.len(), "the header's check has bound the used bytes");
         // The header's check has bound first, last and count, so these numbers exist.
         let seqnos = (self.header.first_seqno.get()..=self.header.last_seqno.get()).map(Seqno::new);
         for expected in seqnos {
@@ -114,6 +117,7 @@ impl<'a> GroupView<'a> {
             each(header.record(body, offset));
             records_checksum = crc32c::crc32c_append(records_checksum, &header.header_checksum.to_le_bytes());
             at += record_bytes(body_bytes);
+            debug_assert!(at.is_multiple_of(BODY_ALIGNMENT));
             if at > used {
                 return Err(FormatError::corrupt(
                     "record length",
@@ -174,6 +178,7 @@ impl<'a> GroupView<'a> {
             let body_end = (record.offset - self.offset) as usize + RECORD_HEADER_BYTES + record.body.len();
             stray(body_end, body_end.next_multiple_of(BODY_ALIGNMENT))
         });
+        assert!(in_records.is_none_or(|at| at < self.header.used_bytes as usize));
         let found = in_records.or_else(|| stray(self.header.used_bytes as usize, self.bytes.len()));
         found.map(|at| self.offset + at as u64)
     }

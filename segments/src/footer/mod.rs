@@ -4,6 +4,8 @@
 //! With `used_bytes` and the reserved tail a sealed segment describes itself, so it can be copied elsewhere without
 //! the free blocks between.
 
+use std::mem::offset_of;
+
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -55,11 +57,34 @@ pub(crate) struct RawFooter {
     pub(crate) checksum: U32,
 }
 
-const _: () = assert!(size_of::<RawFooter>() == FOOTER_FIXED_BYTES);
-const _: () = assert!(std::mem::offset_of!(RawFooter, segment_id) == 24);
-const _: () = assert!(std::mem::offset_of!(RawFooter, open_chain_first) == 88);
-const _: () = assert!(std::mem::offset_of!(RawFooter, digest) == 144);
-const _: () = assert!(std::mem::offset_of!(RawFooter, checksum) == CHECKSUM_AT);
+const _: () = {
+    assert!(size_of::<RawFooter>() == FOOTER_FIXED_BYTES);
+    assert!(offset_of!(RawFooter, magic) == 0);
+    assert!(offset_of!(RawFooter, format_major) == 8);
+    assert!(offset_of!(RawFooter, flags) == 10);
+    assert!(offset_of!(RawFooter, index_count) == 12);
+    assert!(offset_of!(RawFooter, spill_count) == 16);
+    assert!(offset_of!(RawFooter, first_timeline) == 20);
+    assert!(offset_of!(RawFooter, segment_id) == 24);
+    assert!(offset_of!(RawFooter, incarnation) == 32);
+    assert!(offset_of!(RawFooter, first_seqno) == 40);
+    assert!(offset_of!(RawFooter, last_seqno) == 48);
+    assert!(offset_of!(RawFooter, first_lsn) == 56);
+    assert!(offset_of!(RawFooter, last_entry_seqno) == 64);
+    assert!(offset_of!(RawFooter, last_entry_lsn) == 72);
+    assert!(offset_of!(RawFooter, last_entry_timeline) == 80);
+    assert!(offset_of!(RawFooter, reserved_a) == 84);
+    assert!(offset_of!(RawFooter, open_chain_first) == 88);
+    assert!(offset_of!(RawFooter, first_written_at) == 96);
+    assert!(offset_of!(RawFooter, last_written_at) == 104);
+    assert!(offset_of!(RawFooter, record_count) == 112);
+    assert!(offset_of!(RawFooter, entry_count) == 120);
+    assert!(offset_of!(RawFooter, group_count) == 128);
+    assert!(offset_of!(RawFooter, used_bytes) == 136);
+    assert!(offset_of!(RawFooter, digest) == 144);
+    assert!(offset_of!(RawFooter, reserved) == 176);
+    assert!(offset_of!(RawFooter, checksum) == 252);
+};
 
 const FLAG_CHAIN_OPEN: u16 = 1;
 
@@ -72,7 +97,13 @@ pub(crate) struct RawIndexEntry {
     pub(crate) offset: U64,
 }
 
-const _: () = assert!(size_of::<RawIndexEntry>() == INDEX_ENTRY_BYTES as usize);
+const _: () = {
+    assert!(size_of::<RawIndexEntry>() == INDEX_ENTRY_BYTES as usize);
+    assert!(offset_of!(RawIndexEntry, seqno) == 0);
+    assert!(offset_of!(RawIndexEntry, lsn) == 8);
+    assert!(offset_of!(RawIndexEntry, written_at) == 16);
+    assert!(offset_of!(RawIndexEntry, offset) == 24);
+};
 
 /// A spill file that an entry of this segment adopted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -133,7 +164,7 @@ impl Footer {
     #[must_use]
     pub fn new(header: &SegmentHeader, summary: &SegmentSummary, entry_before: Lsn, spills: Vec<AdoptedSpill>) -> Self {
         let (first_seqno, last_seqno) = summary.seqnos.expect("a segment without groups is not sealed");
-        Self {
+        let footer = Self {
             segment: header.segment,
             incarnation: header.incarnation,
             first_seqno,
@@ -152,7 +183,9 @@ impl Footer {
             digest: summary.digest(),
             index: summary.index_after(entry_before),
             spills,
-        }
+        };
+        assert_eq!(check(&footer, header), Ok(()), "a footer keeps the rules by which it will be read");
+        footer
     }
 
     /// The bytes of the whole reserved tail, to be written at [`Geometry::content_end`].
@@ -179,6 +212,7 @@ impl Footer {
             tail[at + 8..at + 16].copy_from_slice(&spill.incarnation.get().to_le_bytes());
             at += SPILL_NAME_BYTES;
         }
+        assert!(at <= tail.len(), "index and names fit the reserved tail");
         let sum = tail_checksum(&tail, self.incarnation);
         tail[CHECKSUM_AT..FOOTER_FIXED_BYTES].copy_from_slice(&sum.to_le_bytes());
         tail
@@ -253,6 +287,7 @@ impl Footer {
     /// Offset of the last indexed group that begins at or before `seqno`.
     #[must_use]
     pub fn group_at_or_before(&self, seqno: Seqno) -> u64 {
+        assert!(!self.index.is_empty(), "the first group is always indexed");
         let after = self.index.partition_point(|entry| entry.seqno <= seqno);
         self.index[after.saturating_sub(1)].offset
     }
