@@ -52,6 +52,7 @@ mod retention;
 mod shared;
 mod store;
 mod stream;
+mod sync;
 mod watermark;
 mod writer;
 

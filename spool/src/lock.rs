@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::disk::{Access, AlignedBuffer, Disk, DiskFile, read_exact_at, write_all_at};
 use crate::error::{Error, IoContext, Result};
 use crate::layout::LOCK_FILE;
+use crate::sync::sleep;
 
 const LOCK_BYTES: u32 = 4096;
 
@@ -52,7 +53,7 @@ impl<D: Disk> StoreLock<D> {
                 return Err(Error::Locked { path: dir.to_owned(), pid: holder(&file) });
             }
             attempts += 1;
-            std::thread::sleep(PAUSE);
+            sleep(PAUSE);
         }
         // The number helps an operator; nothing depends on it, so it is not synced.
         let mut block = AlignedBuffer::zeroed(LOCK_BYTES as usize);

@@ -4,7 +4,7 @@
 //! without threads.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use segments::{Footer, StreamKind, planted};
@@ -15,6 +15,7 @@ use crate::layout::segment_path;
 use crate::pool::Wanted;
 use crate::shared::Shared;
 use crate::stream::{SegmentEntry, SegmentState, lock};
+use crate::sync::{Condvar, Mutex, PoisonError, wait_for};
 use crate::writer::{FullSegment, PanicGuard};
 
 #[derive(Debug)]
@@ -147,9 +148,7 @@ impl<F> Maintenance<F> {
         let confirm_due = jobs.unconfirmed_since.map(|since| since + confirm_delay);
         let due = mark_due.into_iter().chain(confirm_due).min();
         match due {
-            Some(due) => {
-                drop(self.wake.wait_timeout(jobs, due.saturating_sub(now)).unwrap_or_else(PoisonError::into_inner))
-            }
+            Some(due) => drop(wait_for(&self.wake, jobs, due.saturating_sub(now))),
             None => drop(self.wake.wait(jobs).unwrap_or_else(PoisonError::into_inner)),
         }
         true

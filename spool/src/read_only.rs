@@ -18,6 +18,7 @@ use crate::mark::{MarkRegister, Marks, StreamMarks, StreamStart};
 use crate::recovery::{Expected, read_footer, read_header, scan_groups};
 use crate::store::{STATE_BYTES_MAX, STREAMS, StateEntry};
 use crate::stream::{DurableGroup, SegmentEntry, SegmentInfo, SegmentState, SegmentTable, TailGroup};
+use crate::sync::Mutex;
 
 /// A store seen from outside.
 #[derive(Debug)]
@@ -40,7 +41,7 @@ pub struct SegmentFile {
 
 #[derive(Debug)]
 struct StaticView {
-    table: std::sync::Mutex<SegmentTable>,
+    table: Mutex<SegmentTable>,
 }
 
 impl SegmentView for StaticView {
@@ -164,7 +165,7 @@ impl<D: Disk> ReadOnlyStore<D> {
     pub fn latest_state(&self, stream: StreamKind) -> Result<Option<StateEntry>> {
         let end = self.entry_end(stream)?;
         let StreamMarks { epoch, geometry, .. } = *self.marks.stream(stream);
-        let view = Arc::new(StaticView { table: std::sync::Mutex::new(self.table(stream)?) });
+        let view = Arc::new(StaticView { table: Mutex::new(self.table(stream)?) });
         let reader =
             StreamReader::new(self.disk.clone(), self.dir.clone(), self.marks.store, stream, epoch, geometry, view);
         latest_entry(reader, end, STATE_BYTES_MAX)

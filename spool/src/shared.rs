@@ -1,7 +1,7 @@
 //! What the threads of an open store share.
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use segments::{SegmentId, StoreId, StreamKind};
 
@@ -15,6 +15,7 @@ use crate::mark::MarkRegister;
 use crate::options::StoreOptions;
 use crate::pool::Pool;
 use crate::stream::{Stream, lock};
+use crate::sync::Mutex;
 use crate::writer::{Committer, Hub};
 
 /// Who does the work that nobody waits for.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use segments::{Position, planted};
@@ -14,6 +14,7 @@ use crate::error::{Error, IoContext, Result};
 use crate::layout::{CURSOR_SUFFIX, CURSORS_DIR, CURSORS_LOCK_FILE};
 use crate::mark::SLOT_BYTES;
 use crate::stream::lock;
+use crate::sync::{Mutex, sleep};
 
 /// A held cursor's confirmed position, on its way to the register.
 #[derive(Debug)]
@@ -186,7 +187,7 @@ impl<D: Disk> CursorHub<D> {
             if attempts >= LOCK_ATTEMPTS_MAX {
                 return Err(Error::Locked { path, pid: None });
             }
-            std::thread::sleep(LOCK_PAUSE);
+            sleep(LOCK_PAUSE);
         }
         work()
     }

@@ -16,6 +16,7 @@ use crate::error::{Damage, Error, IoContext, Result};
 use crate::layout::{segment_path, stream_dir};
 use crate::mark::StreamMarks;
 use crate::shared::Drive;
+use crate::sync::sleep;
 
 /// What recovery looks with.
 pub(crate) struct Examination<'a, D: Disk> {
@@ -157,7 +158,7 @@ impl<D: Disk> Examination<'_, D> {
                 return Ok(());
             }
             if attempt < attempts {
-                std::thread::sleep(LOCK_PAUSE);
+                sleep(LOCK_PAUSE);
             }
         }
         Err(Error::Locked { path: path.to_owned(), pid: None })

@@ -6,8 +6,7 @@ mod open;
 mod status;
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
+use std::sync::Arc;
 
 use segments::{StoreId, StreamKind};
 
@@ -20,6 +19,7 @@ use crate::options::StoreOptions;
 use crate::recovery::RecoveryReport;
 use crate::shared::{Drive, Shared};
 use crate::stream::lock;
+use crate::sync::{Builder, JoinHandle, Mutex};
 use crate::writer;
 
 pub(crate) use append::STATE_BYTES_MAX;
@@ -227,7 +227,7 @@ fn spawn<D: Disk>(
 ) -> Result<JoinHandle<()>> {
     let shared = Arc::clone(shared);
     let dir = shared.dir.clone();
-    let builder = std::thread::Builder::new().name(name.to_owned());
+    let builder = Builder::new().name(name.to_owned());
     builder.spawn(move || run(&shared)).map_err(|error| Error::io("start a thread for", &dir, error))
 }
 

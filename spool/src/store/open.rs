@@ -1,7 +1,7 @@
 //! Opening a store: lock, recovery, threads.
 
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use segments::{StreamKind, parse_segment_file_name, planted};
 
@@ -19,6 +19,7 @@ use crate::pool::Pool;
 use crate::recovery::{Examination, Examined, RecoveredStream, Recovery, RecoveryReport, StreamEnd};
 use crate::shared::{Drive, Shared};
 use crate::stream::{Front, FrontLimits, Stream};
+use crate::sync::Mutex;
 use crate::writer::{self, Committer, Hub};
 
 impl<D: Disk> Store<D> {

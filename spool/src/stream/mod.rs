@@ -8,13 +8,14 @@ mod table;
 mod tail;
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use segments::{Geometry, Position, Seqno, StreamEpoch, StreamKind};
 use tokio::sync::{Notify, watch};
 
 use crate::error::{Error, Result};
 use crate::pool::Prepared;
+use crate::sync::{Condvar, Mutex, MutexGuard, PoisonError, wait_for};
 use crate::watermark::Watermarks;
 
 pub use front::RecordInput;
@@ -141,7 +142,7 @@ impl<F> Stream<F> {
         front: MutexGuard<'a, Front>,
         timeout: std::time::Duration,
     ) -> MutexGuard<'a, Front> {
-        self.changed.wait_timeout(front, timeout).unwrap_or_else(PoisonError::into_inner).0
+        wait_for(&self.changed, front, timeout)
     }
 
     /// Makes a group durable for everyone: moves the watermark, gives its room back, wakes the waiters once.

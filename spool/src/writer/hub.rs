@@ -1,8 +1,7 @@
 //! Where the committer's thread sleeps, and how it is woken: at most once per group.
 
-use std::sync::{Condvar, Mutex, PoisonError};
-
 use crate::stream::lock;
+use crate::sync::{Condvar, Mutex, PoisonError};
 
 #[derive(Debug, Default)]
 struct HubState {

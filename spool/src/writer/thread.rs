@@ -1,12 +1,13 @@
 //! Who drives the committer: its thread, or a producer that finds it free.
 
-use std::sync::{Arc, TryLockError};
+use std::sync::Arc;
 
 use super::Outcome;
 use crate::disk::Disk;
 use crate::error::Error;
 use crate::shared::{Drive, Shared};
 use crate::stream::lock;
+use crate::sync::TryLockError;
 
 /// The committer's thread.
 pub(crate) fn run<D: Disk>(shared: &Arc<Shared<D>>) {
