@@ -108,6 +108,13 @@ pub struct SimClock {
 const SIM_START_MICROS: u64 = 1_700_000_000_000_000;
 
 impl SimClock {
+    /// A clock that has run for so long already.
+    pub(crate) fn starting_at(elapsed: Duration) -> Self {
+        let clock = Self::default();
+        clock.advance(elapsed);
+        clock
+    }
+
     /// Moves both clocks on.
     pub fn advance(&self, by: Duration) {
         let micros = u64::try_from(by.as_micros()).expect("simulations last less than ages");

@@ -313,8 +313,21 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_a_crash_shows_twice_is_a_segment_and_not_free() {
-        // Between the folder syncs of a recycled preparation, and of taking a segment in.
+    fn a_file_that_is_shown_twice_is_a_segment_and_not_free() {
+        // No journal leaves half a rename behind, and the simulated disk does not either; a repaired file system may.
+        let disk = disk();
+        drop(pool(&disk).expect("opened").prepare(&wanted(1)).expect("prepared"));
+        let segment = segment_path(Path::new(DIR), StreamKind::Txn, SegmentId::new(1));
+        disk.link(&segment, Path::new("/s/pool/0000000000000007.free")).expect("a second name");
+        let before = disk.contents(&segment).expect("there");
+        let opened = pool(&disk).expect("opened");
+        let count = |dir: &str| disk.list(Path::new(dir)).expect("there").len();
+        assert_eq!((opened.free_count(), count("/s/txn"), count("/s/pool")), (0, 1, 0));
+        assert!(disk.contents(&segment).expect("still there") == before, "not a byte of it is changed");
+    }
+
+    #[test]
+    fn a_crash_between_the_two_folder_syncs_of_a_move_leaves_one_name() {
         for is_taken_in in [false, true] {
             let disk = disk();
             let mut before = pool(&disk).expect("opened");
@@ -330,9 +343,8 @@ mod tests {
             stopped.expect_err("the machine stopped");
             let disk = disk.crash(Loss::Unsynced);
             let count = |dir: &str| disk.list(Path::new(dir)).expect("there").len();
-            assert_eq!((count("/s/txn"), count("/s/pool")), (1, 1), "shown twice");
-            let opened = pool(&disk).expect("opened");
-            assert_eq!((opened.free_count(), count("/s/txn"), count("/s/pool")), (0, 1, 0));
+            assert_eq!(count("/s/txn") + count("/s/pool"), 1, "there once");
+            assert_eq!(pool(&disk).expect("opened").free_count(), usize::from(is_taken_in));
         }
     }
 

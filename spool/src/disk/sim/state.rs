@@ -1,421 +1,294 @@
-//! What a simulated machine knows: files, names, what of them is durable, locks, and the faults to come.
+//! What a simulated machine knows, and how it comes through a crash.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
+use super::super::{AlignedBuffer, FileIdentity, Space};
+use super::crash::{Decide, Fate, Loss, Pending, SeededCrash};
+use super::dice::Dice;
+use super::inode::Inode;
+use super::names::{Names, key_of, path_of};
+use super::plan::{Fault, OperationKind, Plan};
+use super::trace::Trace;
+use super::weather::{FaultCounts, FaultKind, Weather};
 use crate::environment::SimClock;
 
-use super::super::{FileIdentity, Space};
-use super::{Fate, Fault, FaultCounts, Loss, OperationKind, Pending, Weather};
-
+/// An open file, as the kernel knows it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Node {
-    Dir,
-    File(u64),
+pub(super) struct Opened {
+    pub(super) inode: u64,
+    pub(super) handle: u64,
+    /// Around the page cache.
+    pub(super) is_direct: bool,
 }
 
-#[derive(Clone, Debug, Default)]
-struct Inode {
-    /// What readers see.
-    current: Vec<u8>,
-    /// What a crash leaves.
-    durable: Vec<u8>,
-    /// Ranges of `current` that the next sync makes durable.
-    dirty: Vec<(u64, u64)>,
-    readers: BTreeSet<u64>,
-    exclusive: Option<u64>,
-    writer: Option<u64>,
-}
-
+/// A write that was started and has not completed.
 #[derive(Clone, Debug)]
-struct PlannedFault {
-    kind: OperationKind,
-    at: u64,
-    is_for_ever: bool,
-    fault: Fault,
+pub(super) struct Flight {
+    pub(super) id: u64,
+    pub(super) file: Opened,
+    pub(super) buffer: Arc<AlignedBuffer>,
+    pub(super) bytes: Range<usize>,
+    pub(super) offset: u64,
+}
+
+/// How an operation goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Meets {
+    Nothing,
+    Error(i32),
+    Short(usize),
+    Fault(FaultKind),
 }
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct State {
-    pub(super) stopped: bool,
-    names: BTreeMap<PathBuf, Node>,
-    durable_names: BTreeMap<PathBuf, Node>,
-    inodes: BTreeMap<u64, Inode>,
-    handles: BTreeSet<u64>,
+    /// Nothing works any more until a crash.
+    pub(super) is_stopped: bool,
+    /// The file system takes no direct access.
+    pub(super) refuses_direct: bool,
+    pub(super) plan: Plan,
+    pub(super) seed: u64,
+    pub(super) weather: Weather,
+    pub(super) dice: Dice,
+    pub(super) reached: FaultCounts,
+    pub(super) clock: Arc<SimClock>,
+    pub(super) trace: Trace,
+    pub(super) names: Names,
+    pub(super) inodes: BTreeMap<u64, Inode>,
+    pub(super) flights: Vec<Flight>,
+    handles: Vec<u64>,
     last_inode: u64,
     last_handle: u64,
-    counts: BTreeMap<OperationKind, u64>,
-    faults: Vec<PlannedFault>,
-    seed: u64,
-    weather: Weather,
-    reached: FaultCounts,
-    clock: Arc<SimClock>,
+    last_change: u64,
 }
 
-fn not_found(path: &Path) -> io::Error {
-    io::Error::new(io::ErrorKind::NotFound, format!("{} is not there", path.display()))
+pub(super) fn errno(number: i32) -> io::Error {
+    io::Error::from_raw_os_error(number)
 }
 
-fn machine_is_off() -> io::Error {
+pub(super) fn machine_is_off() -> io::Error {
     io::Error::other("the simulated machine has stopped")
 }
 
 /// Size that the simulated file system reports.
 const TOTAL_BYTES: u64 = 1 << 40;
+/// A stalled device.
+const STALL_MICROS: u64 = 10_000_000;
 
 impl State {
-    // ---- faults -------------------------------------------------------------------------------------------------
-
-    pub(super) fn plan_fault(&mut self, kind: OperationKind, nth: u64, fault: Fault, is_for_ever: bool) {
-        let at = self.count(kind) + nth;
-        self.faults.push(PlannedFault { kind, at, is_for_ever, fault });
-    }
-
     pub(super) fn set_seed(&mut self, seed: u64) {
         self.seed = seed;
+        self.dice = Dice::new(seed);
     }
 
-    pub(super) fn set_weather(&mut self, weather: Weather) {
-        self.weather = weather;
-    }
+    // ---- how operations go --------------------------------------------------------------------------------------
 
-    pub(super) fn clock(&self) -> Arc<SimClock> {
-        Arc::clone(&self.clock)
-    }
-
-    pub(super) fn reached(&self) -> FaultCounts {
-        self.reached
-    }
-
-    pub(super) fn pending(&self) -> Vec<Pending> {
-        Vec::new()
-    }
-
-    pub(super) fn crash_with(&mut self, decide: &mut dyn FnMut(&Pending) -> Fate) {
-        assert!(self.pending().iter().all(|pending| decide(pending) == Fate::Old));
-        self.crash(Loss::Unsynced);
-    }
-
-    pub(super) fn clear_faults(&mut self) {
-        self.faults.clear();
-    }
-
-    pub(super) fn count(&self, kind: OperationKind) -> u64 {
-        self.counts.get(&kind).copied().unwrap_or(0)
-    }
-
-    /// Counts an operation and says how it goes: `Ok(None)` as asked, `Ok(Some(n))` short after `n` bytes.
-    fn begin(&mut self, kind: OperationKind) -> io::Result<Option<usize>> {
-        let mut counted = vec![kind, OperationKind::Any];
-        if kind != OperationKind::Read {
-            counted.push(OperationKind::Change);
-        }
-        for kind in &counted {
-            *self.counts.entry(*kind).or_default() += 1;
-        }
-        let due = |planned: &PlannedFault| {
-            let count = self.count(planned.kind);
-            counted.contains(&planned.kind) && (count == planned.at || count > planned.at && planned.is_for_ever)
-        };
-        let fault = self.faults.iter().find(|planned| due(planned)).map(|planned| planned.fault);
-        if fault == Some(Fault::Stop) {
-            self.stopped = true;
-        }
-        if self.stopped {
+    /// Counts an operation and says how it goes; `may` are the faults that it can meet.
+    ///
+    /// # Errors
+    /// When the machine has stopped, now or before.
+    pub(super) fn begin(&mut self, kind: OperationKind, may: &[FaultKind]) -> io::Result<Meets> {
+        let planned = self.plan.meet(kind);
+        self.is_stopped |= planned == Some(Fault::Stop);
+        if self.is_stopped {
             return Err(machine_is_off());
         }
-        match fault {
-            Some(Fault::Error(number)) => Err(io::Error::from_raw_os_error(number)),
-            Some(Fault::Short(bytes)) => Ok(Some(bytes)),
-            Some(Fault::Stop) | None => Ok(None),
+        let meets = match planned {
+            Some(Fault::Error(number)) => Meets::Error(number),
+            Some(Fault::Short(bytes)) => Meets::Short(bytes),
+            Some(Fault::Weather(fault)) if may.contains(&fault) => Meets::Fault(fault),
+            _ if self.weather == Weather::calm() => Meets::Nothing,
+            _ => self.weather.strike(&mut self.dice, may).map_or(Meets::Nothing, Meets::Fault),
+        };
+        if let Meets::Fault(fault) = meets
+            && fault != FaultKind::Reordered
+        {
+            self.reached.note(fault);
+        }
+        Ok(meets)
+    }
+
+    /// Virtual time that an operation takes.
+    pub(super) fn takes_micros(&mut self, meets: Meets) -> u64 {
+        let is_calm = self.weather == Weather::calm();
+        match meets {
+            Meets::Fault(FaultKind::Stall) => STALL_MICROS,
+            _ if is_calm => 0,
+            Meets::Fault(FaultKind::Late) => 100 * (20 + self.dice.below(60)),
+            Meets::Fault(FaultKind::Reordered) => 20 + self.dice.below(400),
+            _ => 50,
         }
     }
 
-    pub(super) fn crash(&mut self, loss: Loss) {
-        self.stopped = false;
-        self.faults.clear();
-        self.handles.clear();
-        for inode in self.inodes.values_mut() {
-            inode.readers.clear();
-            inode.exclusive = None;
-            inode.writer = None;
-            if loss != Loss::Process {
-                inode.current.clone_from(&inode.durable);
-                inode.dirty.clear();
-            }
-        }
-        if loss != Loss::Process {
-            self.names.clone_from(&self.durable_names);
-            self.drop_orphans();
-        }
-        assert!(self.names.values().all(|node| !matches!(node, Node::File(inode) if !self.inodes.contains_key(inode))));
-    }
-
-    /// Names inside a folder whose own name was lost are lost with it.
-    fn drop_orphans(&mut self) {
-        let names = self.names.clone();
-        self.names.retain(|path, _| {
-            let mut parents = path.ancestors().skip(1).filter(|parent| parent.parent().is_some());
-            parents.all(|parent| names.get(parent) == Some(&Node::Dir))
-        });
-        self.durable_names.clone_from(&self.names);
-    }
-
-    // ---- names --------------------------------------------------------------------------------------------------
-
-    fn check_parent(&self, path: &Path) -> io::Result<()> {
-        let parent = path.parent().ok_or_else(|| not_found(path))?;
-        let is_root = parent.parent().is_none();
-        if is_root || self.names.get(parent) == Some(&Node::Dir) { Ok(()) } else { Err(not_found(parent)) }
-    }
-
-    fn file(&self, path: &Path) -> io::Result<u64> {
-        match self.names.get(path) {
-            Some(Node::File(inode)) => Ok(*inode),
-            Some(Node::Dir) => Err(io::Error::from_raw_os_error(libc::EISDIR)),
-            None => Err(not_found(path)),
+    /// An operation that nothing else happens beside.
+    pub(super) fn pass_time(&mut self, meets: Meets) {
+        let micros = self.takes_micros(meets);
+        if micros > 0 {
+            self.clock.advance(Duration::from_micros(micros));
         }
     }
 
-    pub(super) fn create_dir(&mut self, path: &Path) -> io::Result<()> {
-        self.begin(OperationKind::Create)?;
-        self.check_parent(path)?;
-        if self.names.contains_key(path) {
-            return Err(io::Error::from_raw_os_error(libc::EEXIST));
-        }
-        self.names.insert(path.to_owned(), Node::Dir);
-        Ok(())
-    }
+    // ---- open files ---------------------------------------------------------------------------------------------
 
-    pub(super) fn is_dir(&self, path: &Path) -> io::Result<bool> {
-        if self.stopped { Err(machine_is_off()) } else { Ok(self.names.get(path) == Some(&Node::Dir)) }
-    }
-
-    pub(super) fn list(&self, path: &Path) -> io::Result<Vec<String>> {
-        if !self.is_dir(path)? {
-            return Err(not_found(path));
-        }
-        let inside = self.names.keys().filter(|name| name.parent() == Some(path));
-        Ok(inside.filter_map(|name| name.file_name()).map(|name| name.to_string_lossy().into_owned()).collect())
-    }
-
-    pub(super) fn rename(&mut self, from: &Path, to: &Path) -> io::Result<()> {
-        self.begin(OperationKind::Rename)?;
-        self.check_parent(to)?;
-        let inode = self.file(from)?;
-        self.names.remove(from);
-        self.names.insert(to.to_owned(), Node::File(inode));
-        Ok(())
-    }
-
-    pub(super) fn unlink(&mut self, path: &Path) -> io::Result<()> {
-        self.begin(OperationKind::Unlink)?;
-        self.file(path)?;
-        self.names.remove(path);
-        Ok(())
-    }
-
-    pub(super) fn sync_dir(&mut self, path: &Path) -> io::Result<()> {
-        self.begin(OperationKind::SyncDir)?;
-        let is_root = path.parent().is_none();
-        if !is_root && self.names.get(path) != Some(&Node::Dir) {
-            return Err(not_found(path));
-        }
-        let inside = |name: &Path| name.parent() == Some(path);
-        self.durable_names.retain(|name, _| !inside(name));
-        let current = self.names.iter().filter(|(name, _)| inside(name));
-        self.durable_names.extend(current.map(|(name, node)| (name.clone(), *node)));
-        Ok(())
-    }
-
-    pub(super) fn create(&mut self, path: &Path) -> io::Result<(u64, u64)> {
-        self.begin(OperationKind::Create)?;
-        self.check_parent(path)?;
-        if self.names.contains_key(path) {
-            return Err(io::Error::from_raw_os_error(libc::EEXIST));
-        }
+    pub(super) fn new_inode(&mut self) -> u64 {
         self.last_inode += 1;
         self.inodes.insert(self.last_inode, Inode::default());
-        self.names.insert(path.to_owned(), Node::File(self.last_inode));
-        Ok((self.last_inode, self.new_handle()))
+        self.last_inode
     }
 
-    pub(super) fn open(&mut self, path: &Path) -> io::Result<(u64, u64)> {
-        if self.stopped {
-            return Err(machine_is_off());
-        }
-        let inode = self.file(path)?;
-        Ok((inode, self.new_handle()))
-    }
-
-    fn new_handle(&mut self) -> u64 {
+    pub(super) fn new_handle(&mut self) -> u64 {
         self.last_handle += 1;
-        self.handles.insert(self.last_handle);
+        self.handles.push(self.last_handle);
         self.last_handle
     }
 
-    pub(super) fn identity(&self, path: &Path) -> io::Result<FileIdentity> {
-        Ok(FileIdentity { device: 1, inode: self.file(path)? })
+    /// The number of the next change, or of the next flight.
+    pub(super) fn next_change(&mut self) -> u64 {
+        self.last_change += 1;
+        self.last_change
     }
 
-    pub(super) fn space(&self) -> Space {
-        let used: u64 = self.inodes.values().map(|inode| inode.current.len() as u64).sum();
-        Space { free_bytes: TOTAL_BYTES - used, total_bytes: TOTAL_BYTES }
+    pub(super) fn last_change(&self) -> u64 {
+        self.last_change
     }
 
-    pub(super) fn files(&self) -> Vec<(PathBuf, Vec<u8>)> {
-        let file = |(path, node): (&PathBuf, &Node)| match node {
-            Node::File(inode) => Some((path.clone(), self.inodes[inode].current.clone())),
-            Node::Dir => None,
-        };
-        self.names.iter().filter_map(file).collect()
+    pub(super) fn is_open(&self, file: Opened) -> bool {
+        !self.is_stopped && self.handles.contains(&file.handle)
     }
 
-    // ---- bytes --------------------------------------------------------------------------------------------------
-
-    fn opened(&mut self, inode: u64, handle: u64) -> io::Result<&mut Inode> {
-        if self.stopped || !self.handles.contains(&handle) {
+    pub(super) fn opened(&mut self, file: Opened) -> io::Result<&mut Inode> {
+        if !self.is_open(file) {
             return Err(machine_is_off());
         }
-        Ok(self.inodes.get_mut(&inode).expect("inodes are never forgotten"))
+        Ok(self.inodes.get_mut(&file.inode).expect("an open file is not forgotten"))
+    }
+
+    pub(super) fn close(&mut self, file: Opened) {
+        if let Some(at) = self.handles.iter().position(|handle| *handle == file.handle) {
+            self.handles.swap_remove(at);
+            self.inodes.get_mut(&file.inode).expect("an open file is not forgotten").locks.close(file.handle);
+        }
+    }
+
+    // ---- looks from outside -------------------------------------------------------------------------------------
+
+    fn named(&self, path: &Path) -> io::Result<(u64, &Inode)> {
+        let inode = self.names.file(key_of(path))?;
+        Ok((inode, &self.inodes[&inode]))
+    }
+
+    pub(super) fn identity(&self, path: &Path) -> io::Result<FileIdentity> {
+        Ok(FileIdentity { device: 1, inode: self.named(path)?.0 })
     }
 
     pub(super) fn contents(&self, path: &Path) -> io::Result<Vec<u8>> {
-        Ok(self.inodes[&self.file(path)?].current.clone())
+        Ok(self.named(path)?.1.current.bytes.clone())
     }
 
     pub(super) fn overwrite(&mut self, path: &Path, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        let number = self.file(path)?;
-        let inode = self.inodes.get_mut(&number).expect("inodes are never forgotten");
-        put(&mut inode.current, offset, bytes);
-        put(&mut inode.durable, offset, bytes);
+        let inode = self.named(path)?.0;
+        self.inodes.get_mut(&inode).expect("just found").overwrite(offset, bytes);
         Ok(())
     }
 
-    pub(super) fn bytes(&mut self, inode: u64, handle: u64) -> io::Result<Vec<u8>> {
-        self.begin(OperationKind::Read)?;
-        Ok(self.opened(inode, handle)?.current.clone())
+    pub(super) fn link(&mut self, path: &Path, another: &Path) -> io::Result<()> {
+        let inode = self.named(path)?.0;
+        self.names.check_free(key_of(another))?;
+        self.names.link(key_of(another), inode);
+        Ok(())
     }
 
-    pub(super) fn length(&mut self, inode: u64, handle: u64) -> io::Result<u64> {
-        Ok(self.opened(inode, handle)?.current.len() as u64)
+    pub(super) fn files(&self) -> Vec<(PathBuf, Vec<u8>)> {
+        let files = self.names.files().map(|(key, inode)| (path_of(key), self.inodes[&inode].current.bytes.clone()));
+        let mut files: Vec<_> = files.collect();
+        files.sort();
+        files
     }
 
-    pub(super) fn read(&mut self, inode: u64, handle: u64, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        self.begin(OperationKind::Read)?;
-        let current = &self.opened(inode, handle)?.current;
-        let start = usize::try_from(offset).unwrap_or(usize::MAX).min(current.len());
-        let count = buffer.len().min(current.len() - start);
-        buffer[..count].copy_from_slice(&current[start..start + count]);
-        Ok(count)
+    pub(super) fn space(&self) -> Space {
+        let used: u64 = self.names.files().map(|(_, inode)| self.inodes[&inode].current.allocated()).sum();
+        Space { free_bytes: TOTAL_BYTES.saturating_sub(used), total_bytes: TOTAL_BYTES }
     }
 
-    pub(super) fn write(&mut self, inode: u64, handle: u64, buffer: &[u8], offset: u64) -> io::Result<usize> {
-        let short = self.begin(OperationKind::Write)?;
-        let count = short.unwrap_or(buffer.len()).min(buffer.len());
-        let inode = self.opened(inode, handle)?;
-        put(&mut inode.current, offset, &buffer[..count]);
-        inode.dirty.push((offset, offset + count as u64));
-        Ok(count)
-    }
+    // ---- crashes ------------------------------------------------------------------------------------------------
 
-    pub(super) fn sync(&mut self, inode: u64, handle: u64) -> io::Result<()> {
-        let begun = self.begin(OperationKind::Sync);
-        let stopped = self.stopped;
-        let inode = self.opened(inode, handle)?;
-        let dirty = std::mem::take(&mut inode.dirty);
-        if let Err(error) = begun {
-            // The kernel forgets that these pages were dirty, so no later sync writes them.
-            assert!(!stopped);
-            return Err(error);
+    pub(super) fn pending(&self) -> Vec<Pending> {
+        let mut state = self.clone();
+        state.land_flights(|_| true);
+        let mut pending = Vec::new();
+        for (number, inode) in &state.inodes {
+            inode.pending(*number, &mut pending);
         }
-        inode.durable.resize(inode.current.len(), 0);
-        for (from, to) in dirty {
-            let (from, to) = (from as usize, (to as usize).min(inode.current.len()));
-            if from < to {
-                inode.durable[from..to].copy_from_slice(&inode.current[from..to]);
+        pending.extend(state.names.pending.iter().map(Pending::of_name));
+        pending
+    }
+
+    pub(super) fn crash(&mut self, loss: Loss) {
+        match loss {
+            Loss::Process => self.kill(),
+            Loss::Unsynced => self.crash_with(&mut |_| Fate::Old),
+            Loss::Seeded(seed) => {
+                let mut seeded = SeededCrash::new(seed);
+                self.crash_with(&mut |asked| seeded.decide(asked));
             }
         }
-        Ok(())
+        assert!(self.names.inodes().all(|inode| self.inodes.contains_key(&inode)), "every name leads to a file");
     }
 
-    pub(super) fn set_length(&mut self, inode: u64, handle: u64, length: impl Fn(u64) -> u64) -> io::Result<()> {
-        self.begin(OperationKind::Shape)?;
-        let inode = self.opened(inode, handle)?;
-        let new = length(inode.current.len() as u64) as usize;
-        inode.current.resize(new, 0);
-        Ok(())
+    fn kill(&mut self) {
+        let mut dice = self.dice.clone();
+        let is_calm = self.weather == Weather::calm();
+        self.land_flights(|_| is_calm || dice.happens(128));
+        self.dice = dice;
+        self.end_processes();
+        self.inodes.values_mut().for_each(Inode::hide_ghosts);
+        self.trace.crash("the process was killed");
     }
 
-    pub(super) fn punch(&mut self, inode: u64, handle: u64, offset: u64, length: u64) -> io::Result<()> {
-        self.begin(OperationKind::Shape)?;
-        let inode = self.opened(inode, handle)?;
-        let end = (offset + length).min(inode.current.len() as u64);
-        if offset < end {
-            inode.current[offset as usize..end as usize].fill(0);
-            inode.dirty.push((offset, end));
+    pub(super) fn crash_with(&mut self, decide: &mut Decide<'_>) {
+        self.land_flights(|_| true);
+        self.trace.crash("the machine crashed");
+        let (trace, reached) = (&mut self.trace, &mut self.reached);
+        let mut decide = |asked: &Pending| {
+            let fate = decide(asked);
+            trace.fate(asked, fate);
+            fate
+        };
+        for (number, inode) in &mut self.inodes {
+            inode.crash(*number, &mut decide, reached);
         }
-        Ok(())
+        self.names.crash(|operation| {
+            let asked = Pending::of_name(operation);
+            let is_kept = decide(&asked) == Fate::New;
+            reached.note(if is_kept { FaultKind::KeptUnsynced } else { asked.loss() });
+            is_kept
+        });
+        self.end_processes();
+        let mut named: Vec<u64> = self.names.inodes().collect();
+        named.sort_unstable();
+        self.inodes.retain(|inode, _| named.binary_search(inode).is_ok());
     }
 
-    // ---- locks --------------------------------------------------------------------------------------------------
-
-    pub(super) fn lock_shared(&mut self, inode: u64, handle: u64) -> io::Result<bool> {
-        let inode = self.opened(inode, handle)?;
-        if inode.exclusive.is_some_and(|holder| holder != handle) {
-            return Ok(false);
-        }
-        inode.exclusive = None;
-        inode.readers.insert(handle);
-        Ok(true)
-    }
-
-    pub(super) fn lock_exclusive(&mut self, inode: u64, handle: u64) -> io::Result<bool> {
-        let inode = self.opened(inode, handle)?;
-        let others = inode.readers.iter().any(|reader| *reader != handle);
-        if others || inode.exclusive.is_some_and(|holder| holder != handle) {
-            return Ok(false);
-        }
-        inode.readers.remove(&handle);
-        inode.exclusive = Some(handle);
-        Ok(true)
-    }
-
-    pub(super) fn lock_writer(&mut self, inode: u64, handle: u64) -> io::Result<bool> {
-        let inode = self.opened(inode, handle)?;
-        let free = inode.writer.is_none_or(|holder| holder == handle);
-        if free {
-            inode.writer = Some(handle);
-        }
-        Ok(free)
-    }
-
-    pub(super) fn unlock(&mut self, inode: u64, handle: u64) {
-        if let Some(inode) = self.inodes.get_mut(&inode) {
-            inode.readers.remove(&handle);
-            if inode.exclusive == Some(handle) {
-                inode.exclusive = None;
+    /// Writes that nobody has reaped may have been done all the same.
+    fn land_flights(&mut self, mut lands: impl FnMut(&Flight) -> bool) {
+        for flight in std::mem::take(&mut self.flights) {
+            if lands(&flight) {
+                let number = self.next_change();
+                let inode = self.inodes.get_mut(&flight.file.inode).expect("a file in flight is not forgotten");
+                inode.write(number, flight.offset, &flight.buffer[flight.bytes], flight.file.is_direct);
             }
         }
     }
 
-    pub(super) fn close(&mut self, inode: u64, handle: u64) {
-        self.unlock(inode, handle);
-        self.handles.remove(&handle);
-        if let Some(inode) = self.inodes.get_mut(&inode)
-            && inode.writer == Some(handle)
-        {
-            inode.writer = None;
-        }
+    fn end_processes(&mut self) {
+        self.is_stopped = false;
+        self.plan.clear();
+        self.handles.clear();
+        self.inodes.values_mut().for_each(|inode| inode.locks = super::locks::Locks::default());
     }
-}
-
-fn put(bytes: &mut Vec<u8>, offset: u64, new: &[u8]) {
-    let (start, end) = (offset as usize, offset as usize + new.len());
-    if bytes.len() < end {
-        bytes.resize(end, 0);
-    }
-    bytes[start..end].copy_from_slice(new);
 }

@@ -1,5 +1,7 @@
 //! What may go wrong on a simulated disk, how likely each of it is, and how often it happened.
 
+use super::dice::Dice;
+
 /// Everything that a simulated disk does to whoever trusts it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum FaultKind {
@@ -11,7 +13,8 @@ pub enum FaultKind {
     ZeroedSector,
     /// A crash left noise in a sector that was being written.
     NoiseSector,
-    /// A crash left, in a sector that was being written, what another or an earlier file had there.
+    /// A crash left, in a sector that was being written, the bytes that were there before: those of the file's former life
+    /// where it was recycled.
     FormerLife,
     /// A crash lost a creation or a removal.
     LostName,
@@ -149,10 +152,13 @@ impl FaultKind {
         }
     }
 
-    /// True for what changes bytes behind everyone's back, so that no store can keep them.
+    /// Those that change bytes behind everyone's back, so that no store can keep them.
+    pub const SILENT: [Self; 4] = [Self::BitFlip, Self::Misdirected, Self::Duplicated, Self::Swapped];
+
+    /// True for those that change bytes behind everyone's back.
     #[must_use]
-    pub const fn is_silent(self) -> bool {
-        matches!(self, Self::BitFlip | Self::Misdirected | Self::Duplicated | Self::Swapped)
+    pub fn is_silent(self) -> bool {
+        Self::SILENT.contains(&self)
     }
 
     /// True for what only a crash does; [`Weather`] has no chance for it.
@@ -173,6 +179,10 @@ impl Default for FaultCounts {
 }
 
 impl FaultCounts {
+    pub(super) const fn note(&mut self, kind: FaultKind) {
+        self.0[kind as usize] += 1;
+    }
+
     /// How often `kind` happened.
     #[must_use]
     pub const fn get(&self, kind: FaultKind) -> u64 {
@@ -223,8 +233,7 @@ impl Weather {
     /// A disk that changes bytes silently, and does nothing else.
     #[must_use]
     pub fn corrupting() -> Self {
-        let silent = FaultKind::ALL.into_iter().filter(|kind| kind.is_silent());
-        silent.fold(Self::calm(), |weather, kind| weather.with(kind, 512))
+        FaultKind::SILENT.into_iter().fold(Self::calm(), |weather, kind| weather.with(kind, 512))
     }
 
     /// The same with another chance for `kind`.
@@ -236,6 +245,24 @@ impl Weather {
         assert!(!kind.is_of_crash(), "crashes decide about these");
         self.0[kind as usize] = chance;
         self
+    }
+
+    /// True when bytes may be changed silently.
+    pub(super) fn is_corrupting(&self) -> bool {
+        FaultKind::SILENT.into_iter().any(|kind| self.chance(kind) > 0)
+    }
+
+    /// Which of the faults an operation meets that it can meet, if any.
+    pub(super) fn strike(&self, dice: &mut Dice, may: &[FaultKind]) -> Option<FaultKind> {
+        let mut left = dice.roll() & 0xFFFF;
+        for kind in may {
+            let chance = u64::from(self.chance(*kind));
+            if left < chance {
+                return Some(*kind);
+            }
+            left -= chance;
+        }
+        None
     }
 
     /// The chance of `kind`.
