@@ -60,7 +60,6 @@ pub struct SegmentSummary {
     /// How many entries of `index` lie before the first completed entry.
     leading_entries: usize,
     index_stride: u64,
-    index_entries_max: u64,
     digest: Sha256,
 }
 
@@ -84,7 +83,6 @@ impl SegmentSummary {
             index: Vec::new(),
             leading_entries: 0,
             index_stride: index_stride(geometry),
-            index_entries_max: index_entries_max(geometry),
             digest: Sha256::new(),
         }
     }
@@ -131,7 +129,6 @@ impl SegmentSummary {
         assert!(self.first_written_at <= self.last_written_at);
         let indexed = self.index.last().expect("the first group is indexed");
         assert!(indexed.offset < self.used_bytes && indexed.seqno <= last);
-        assert!(self.index.len() as u64 <= self.index_entries_max, "the index fits the reserved tail");
     }
 
     fn add_record(&mut self, record: &crate::record::RecordRef<'_>) {

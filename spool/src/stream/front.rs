@@ -80,7 +80,9 @@ pub(crate) struct Front {
 impl Front {
     pub(crate) fn new(stream: StreamKind, geometry: Geometry, limits: FrontLimits, watermarks: Watermarks) -> Self {
         assert!(limits.group_bytes_max > 0 && limits.buffer_bytes_max > 0);
+        assert_eq!(watermarks.appended, watermarks.durable, "a front begins behind what is durable");
         let entry_end = watermarks.durable_entry_end;
+        assert!(entry_end.seqno <= watermarks.durable.seqno);
         Self {
             stream,
             geometry,
@@ -116,6 +118,8 @@ impl Front {
         if self.ended.is_none() || (is_failure && !failed_before) {
             self.ended = Some(error);
         }
+        assert!(self.ended.is_some());
+        assert!(!failed_before || matches!(self.ended, Some(Error::Poisoned { .. })), "a failure stays");
     }
 
     /// Accepts one record: its body is copied (and summed) into the open group.
@@ -149,7 +153,23 @@ impl Front {
         group.entry_end = self.entry_end;
         group.end = Position { seqno, ..self.entry_end };
         self.watermarks.advance_appended(group.end);
+        self.check_invariants();
         Ok(Push::Accepted(seqno))
+    }
+
+    /// What holds after each change.
+    fn check_invariants(&self) {
+        assert!(
+            self.entry_end.seqno <= self.watermarks.appended.seqno,
+            "an entry ends with a record that was accepted"
+        );
+        assert!(self.entry_end.seqno >= self.watermarks.durable_entry_end.seqno);
+        assert!(!self.chain_open || self.watermarks.appended.seqno > self.entry_end.seqno, "an open chain has no end");
+        assert!(self.spare.len() <= SPARE_BUFFERS_MAX);
+        let open_end = self.open.as_ref().map(|open| open.end.seqno);
+        assert!(open_end.is_none_or(|end| end == self.watermarks.appended.seqno), "the open group is the last one");
+        let waits = self.open.is_some() || !self.closed.is_empty();
+        assert!(!waits || (self.buffered_bytes > 0 && !self.is_drained()), "what waits is not durable");
     }
 
     fn check(&self, record: &RecordInput<'_>) -> Result<()> {
@@ -187,6 +207,7 @@ impl Front {
             }
             self.closed.extend(self.open.take());
         }
+        assert!(self.open.is_none());
         let builder = GroupBuilder::new();
         let needed = builder.padded_bytes_with(body_bytes, &self.geometry) as usize;
         assert!(needed as u64 <= self.geometry.group_bytes_max(), "any body that is allowed fits a segment");
@@ -196,6 +217,8 @@ impl Front {
 
     fn take_buffer(&mut self, needed: usize) -> AlignedBuffer {
         let usual = self.geometry.padded(self.limits.group_bytes_max as u64) as usize;
+        assert!(needed > 0 && needed.is_multiple_of(self.geometry.block_bytes as usize));
+        assert!(self.spare.iter().all(|spare| spare.len() == usual), "buffers that are kept are of one size");
         if needed > usual {
             return AlignedBuffer::zeroed(needed);
         }
@@ -224,6 +247,8 @@ impl Front {
     pub(crate) fn take(&mut self, partial: bool) -> Option<ReadyGroup> {
         let taken = self.closed.pop_front().or_else(|| if partial { self.open.take() } else { None });
         assert!(taken.as_ref().is_none_or(|group| !group.builder.is_empty()));
+        assert!(taken.as_ref().is_none_or(|group| group.end.seqno == group.builder.last_seqno()));
+        assert!(taken.as_ref().is_none_or(|group| group.end.seqno > self.watermarks.written.seqno), "taken once");
         taken
     }
 
@@ -240,6 +265,8 @@ impl Front {
         assert!(freed_bytes <= self.buffered_bytes, "{freed_bytes} bytes freed of {}", self.buffered_bytes);
         self.buffered_bytes -= freed_bytes;
         self.watermarks.advance_durable(to, entry_end);
+        assert!(!self.is_drained() || self.buffered_bytes == 0, "{} bytes wait for nothing", self.buffered_bytes);
+        self.check_invariants();
         true
     }
 

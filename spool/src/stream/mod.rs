@@ -71,6 +71,9 @@ impl<F> Stream<F> {
         tail_bytes_max: usize,
     ) -> Self {
         let watermarks = *front.watermarks();
+        assert_eq!(geometry.check(), Ok(()), "sizes are checked where they are read");
+        assert!(table.durable().is_none() || table.durable().position.seqno == watermarks.durable.seqno);
+        assert!(prepared.iter().all(|ready| ready.header.stream == kind && ready.header.geometry == geometry));
         let state = StreamState {
             durable: watermarks.durable_entry_end,
             durable_record: watermarks.durable.seqno,
@@ -156,6 +159,7 @@ impl<F> Stream<F> {
             assert!(state.durable_record < to.seqno && state.durable.seqno <= entry_end.seqno);
             state.durable = entry_end;
             state.durable_record = to.seqno;
+            assert!(!state.closed && state.poisoned.is_none(), "nothing becomes durable after the end");
         });
         drop(front);
         self.changed.notify_all();

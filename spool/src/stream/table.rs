@@ -100,6 +100,21 @@ impl SegmentEntry {
     }
 }
 
+impl SegmentInfo {
+    /// What holds of every segment at any time.
+    fn check(&self) {
+        let is_empty = self.first_seqno == Seqno::NONE;
+        assert!(self.id.get() > 0 && self.used_bytes > 0 && self.used_bytes <= self.file_bytes);
+        assert_eq!(is_empty, self.last_seqno == Seqno::NONE, "{self:?}");
+        assert!(self.first_seqno <= self.last_seqno, "{self:?}");
+        assert!(!is_empty || self.state != SegmentState::Sealed, "only content is sealed: {self:?}");
+        assert!(!is_empty || self.last_entry.seqno == Seqno::NONE, "no entry ends where nothing is: {self:?}");
+        assert!(self.last_entry.seqno <= self.last_seqno, "{self:?}");
+        assert!(self.last_entry.seqno == Seqno::NONE || self.last_entry.seqno >= self.first_seqno, "{self:?}");
+        assert!(self.first_written_at <= self.last_written_at, "{self:?}");
+    }
+}
+
 /// A durable group, as the table notes it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DurableGroup {
@@ -126,6 +141,8 @@ pub(crate) struct SegmentTable {
 
 impl SegmentTable {
     pub(crate) fn new(start: StreamStart) -> Self {
+        assert!(start.segment.get() > 0 && start.seqno != Seqno::NONE, "segments and records count from one");
+        assert!(start.segment > SegmentId::FIRST || start == StreamStart::NEW, "{start:?}");
         Self { start, entries: BTreeMap::new(), next: start.segment, durable: Mark::default() }
     }
 
@@ -137,7 +154,11 @@ impl SegmentTable {
     /// What recovery found durable.
     pub(crate) fn set_recovered(&mut self, durable: Mark) {
         assert!(self.durable.is_none(), "recovery is over before anything is written");
+        let last = self.entries.get(&durable.segment).expect("the durable end lies in a segment that is there");
+        assert_eq!(last.info.used_bytes, durable.offset, "everything recovered is durable");
+        assert_eq!(last.info.last_seqno, durable.position.seqno);
         self.durable = durable;
+        self.check();
     }
 
     pub(crate) fn start(&self) -> StreamStart {
@@ -151,9 +172,26 @@ impl SegmentTable {
 
     pub(crate) fn add(&mut self, entry: SegmentEntry) {
         assert_eq!(entry.info.id, self.next, "segments follow each other");
+        assert!(
+            entry.info.id >= self.start.segment && self.entries.is_empty() == (entry.info.id == self.start.segment)
+        );
+        entry.info.check();
         self.next = self.next.next();
         let before = self.entries.insert(entry.info.id, entry);
         assert!(before.is_none());
+        self.check();
+    }
+
+    /// What holds of the whole table: segments without a gap, content before those that wait for some, one active.
+    fn check(&self) {
+        assert!(self.next >= self.start.segment && self.durable.segment < self.next);
+        assert_eq!(self.next.get() - self.start.segment.get(), self.entries.len() as u64, "no ordinal is missing");
+        assert!(self.entries.first_key_value().is_none_or(|(first, _)| *first == self.start.segment));
+        assert!(
+            self.durable.is_none() || self.durable.segment >= self.start.segment,
+            "the durable end is never removed"
+        );
+        assert!(self.durable.is_none() || self.durable.position.seqno.next() >= self.start.seqno);
     }
 
     pub(crate) fn get(&self, id: SegmentId) -> Option<&SegmentEntry> {
@@ -177,13 +215,19 @@ impl SegmentTable {
             SegmentState::Sealed => 3,
         };
         assert!(order(state) > order(entry.info.state), "segment {id} from {:?} to {state:?}", entry.info.state);
+        assert!(state != SegmentState::Sealed || entry.info.last_seqno != Seqno::NONE, "only content is sealed");
         entry.info.state = state;
+        entry.info.check();
     }
 
     /// Notes a group that has become durable.
     pub(crate) fn add_durable(&mut self, group: &DurableGroup) {
         let entry = self.entries.get_mut(&group.segment).expect("the writer names segments that are there");
         let info = &mut entry.info;
+        assert!(matches!(info.state, SegmentState::Active | SegmentState::Full), "{info:?} takes no groups");
+        assert!(group.first_seqno <= group.end.seqno && group.first_seqno > self.durable.position.seqno);
+        assert!(group.written_at >= info.last_written_at, "the time of groups never goes back");
+        assert!(group.entry_end.is_none_or(|end| end.seqno >= group.first_seqno && end.seqno <= group.end.seqno));
         assert!(group.end_offset > info.used_bytes, "durable content grows");
         assert!(info.last_seqno == Seqno::NONE || group.first_seqno == info.last_seqno.next());
         if info.first_seqno == Seqno::NONE {
@@ -198,6 +242,7 @@ impl SegmentTable {
         }
         let durable = Mark { segment: group.segment, offset: group.end_offset, position: group.end };
         assert!(durable.place() > self.durable.place(), "the durable end moves on");
+        info.check();
         self.durable = durable;
     }
 
@@ -230,7 +275,10 @@ impl SegmentTable {
         assert!(start.seqno >= self.start.seqno && start.entry_end >= self.start.entry_end);
         self.start = start;
         let kept = self.entries.split_off(&start.segment);
-        std::mem::replace(&mut self.entries, kept).into_values().collect()
+        let removed: Vec<_> = std::mem::replace(&mut self.entries, kept).into_values().collect();
+        assert!(removed.iter().all(|entry| entry.info.last_seqno < start.seqno), "only records below the start go");
+        self.check();
+        removed
     }
 }
 
@@ -265,6 +313,7 @@ mod tests {
     #[test]
     fn groups_are_found_again_by_record() {
         let mut table = table();
+        [4, 5].into_iter().for_each(|id| table.set_state(SegmentId::new(id), SegmentState::Active));
         table.add_durable(&group(4, 1024, 10, 12));
         table.add_durable(&group(4, 2048, 13, 13));
         table.add_durable(&group(5, 1024, 14, 20));
@@ -281,7 +330,7 @@ mod tests {
     #[should_panic(expected = "segment 4 from")]
     fn states_never_go_back() {
         let mut table = table();
-        table.set_state(SegmentId::new(4), SegmentState::Sealed);
+        table.set_state(SegmentId::new(4), SegmentState::Full);
         table.set_state(SegmentId::new(4), SegmentState::Active);
     }
 }

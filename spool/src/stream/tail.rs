@@ -46,6 +46,7 @@ impl Tail {
             self.groups.clear();
             self.held_bytes = 0;
         }
+        assert!(self.readers > 0 || self.groups.is_empty(), "nothing is held for nobody");
     }
 
     /// Takes in a durable group, and returns the buffers that are held no longer.
@@ -54,6 +55,8 @@ impl Tail {
         if self.readers == 0 {
             return vec![group.buffer];
         }
+        let before = self.groups.back().map(|last| (last.segment, last.offset));
+        assert!(before.is_none_or(|before| before < (group.segment, group.offset)), "groups come in order");
         let mut released = Vec::new();
         if group.buffer.len() > group.group_bytes * WASTE_FACTOR_MAX {
             let mut exact = AlignedBuffer::zeroed(group.group_bytes);
@@ -67,13 +70,18 @@ impl Tail {
             self.held_bytes -= oldest.buffer.len();
             released.push(oldest.buffer);
         }
+        assert!(self.held_bytes <= self.bytes_max, "{} of {} bytes", self.held_bytes, self.bytes_max);
+        debug_assert_eq!(self.held_bytes, self.groups.iter().map(|group| group.buffer.len()).sum::<usize>());
         released
     }
 
     /// The group at this place, if it is in memory.
     pub(crate) fn get(&self, segment: SegmentId, offset: u64) -> Option<TailGroup> {
         let found = self.groups.binary_search_by_key(&(segment, offset), |group| (group.segment, group.offset)).ok()?;
-        Some(self.groups[found].clone())
+        let group = self.groups[found].clone();
+        assert!(self.readers > 0, "nothing is held for nobody");
+        assert!((group.segment, group.offset) == (segment, offset) && group.group_bytes <= group.buffer.len());
+        Some(group)
     }
 }
 
