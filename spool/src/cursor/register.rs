@@ -220,12 +220,14 @@ impl<D: Disk> Register<D> {
     }
 
     /// Makes durable what was read, before retention acts upon it: the newest position goes into both slots, the older
-    /// one first. A sync alone would say nothing about a write whose sync failed before.
+    /// one first. A sync alone would say nothing about a write whose sync failed before; but such a write may still be
+    /// on its way, and without the sync a crash could tear its slot together with the one that is written here.
     pub(crate) fn settle(&mut self) -> Result<()> {
         let newest = *self.slots.iter().flatten().max_by_key(|slot| slot.generation).expect("an open register has one");
         if planted!("cursor_register_believed_as_read") {
             return Ok(());
         }
+        self.file.sync_data().doing("sync", &self.path)?;
         let newest_index = (newest.generation % 2) as usize;
         for index in [1 - newest_index, newest_index] {
             self.write_slot(index, newest)?;
@@ -301,7 +303,7 @@ fn read(file: &impl DiskFile, path: &Path) -> Result<Content> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::disk::{Fault, Loss, OperationKind, SimDisk};
+    use crate::disk::{Fate, Fault, Loss, OperationKind, SimDisk};
 
     fn owner() -> Owner {
         Owner { store: StoreId::new([4; 16]), stream: StreamKind::Txn, epoch: StreamEpoch::new(11) }
@@ -341,6 +343,24 @@ mod tests {
             register.write(at(9)).expect_err("stopped");
             let content = peek(&disk.crash(Loss::Unsynced), path).expect("readable");
             assert_eq!(content.newest().map(|slot| slot.position), Some(at(1)));
+        }
+    }
+
+    #[test]
+    fn a_slot_whose_sync_failed_is_not_at_risk_together_with_the_other() {
+        let path = Path::new("/c");
+        let disk = created(path);
+        let (mut register, _) = Register::open(&disk, path).expect("readable").expect("free");
+        // Cancelled: nothing was tried, and the write goes on waiting.
+        disk.fail(OperationKind::Sync, 1, Fault::Error(libc::ECANCELED));
+        register.write(at(9)).expect_err("the sync failed");
+        for stopped_operation in 1..=5 {
+            let disk = disk.fork().crash(Loss::Process);
+            let (mut register, _) = Register::open(&disk, path).expect("readable").expect("free");
+            disk.fail(OperationKind::Change, stopped_operation, Fault::Stop);
+            register.settle().expect_err("the machine stopped");
+            let content = peek(&disk.crash_with(&mut |_| Fate::Noise(1)), path).expect("readable");
+            assert!(content.newest().is_some(), "stopped at {stopped_operation}");
         }
     }
 

@@ -123,12 +123,14 @@ impl<D: Disk> MarkRegister<D> {
 
     /// Makes durable what was read, before anyone acts upon it: the last write may have been in the page cache only,
     /// and after a failed sync (of a process before, or of this one) another sync would say nothing about it. So it is
-    /// written again, the older slot first; where both slots said the same already, no byte changes.
+    /// written again, the older slot first; where both slots said the same already, no byte changes. Such a write may
+    /// also be still on its way: without the sync before, a crash could tear its slot together with the first one here.
     pub(crate) fn settle(&self) -> Result<()> {
         let newest = self.marks.generation % 2;
         if planted!("mark_register_believed_as_read") {
             return Ok(());
         }
+        self.file.sync_data().doing("sync", &self.path)?;
         for slot in [1 - newest, newest] {
             self.write_slot(slot)?;
         }
@@ -230,7 +232,7 @@ pub(crate) mod tests {
     use segments::{Position, TimelineId};
 
     use super::*;
-    use crate::disk::{Fault, Loss, OperationKind, SimDisk};
+    use crate::disk::{Fate, Fault, Loss, OperationKind, SimDisk};
 
     pub(crate) fn sample() -> Marks {
         let stream = |stream: StreamKind| StreamMarks {
@@ -285,5 +287,22 @@ pub(crate) mod tests {
         assert_eq!(MarkRegister::peek(&disk, dir).expect("one slot is enough").generation, 7);
         disk.overwrite(&dir.join(MARKS_FILE), 4196, &[0xFF; 8]).expect("there");
         assert!(MarkRegister::peek(&disk, dir).expect_err("both are damaged").is_corruption());
+    }
+
+    #[test]
+    fn a_slot_whose_sync_failed_is_not_at_risk_together_with_the_other() {
+        let (disk, dir) = (created(), Path::new("/s"));
+        let mut register = MarkRegister::open(&disk, dir).expect("opened");
+        // Cancelled: nothing was tried, and the write goes on waiting.
+        disk.fail(OperationKind::Sync, 1, Fault::Error(libc::ECANCELED));
+        register.write().expect_err("the sync failed");
+        for stopped_operation in 1..=5 {
+            let disk = disk.fork().crash(Loss::Process);
+            let register = MarkRegister::open(&disk, dir).expect("opened");
+            disk.fail(OperationKind::Change, stopped_operation, Fault::Stop);
+            register.settle().expect_err("the machine stopped");
+            let disk = disk.crash_with(&mut |_| Fate::Noise(1));
+            MarkRegister::peek(&disk, dir).unwrap_or_else(|error| panic!("stopped at {stopped_operation}: {error}"));
+        }
     }
 }
