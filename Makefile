@@ -9,7 +9,7 @@ KEEP   ?=
 PROGRAMS := walspool walspool-inspect
 
 .DEFAULT_GOAL := help
-.PHONY: help build install demo test test-big lint format bench servers clean distclean
+.PHONY: help build install demo test test-big test-schedules lint format bench servers clean distclean
 
 help: ## print this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-18s %s\n", $$1, $$2 }'
@@ -31,9 +31,13 @@ test: ## every test, against real PostgreSQL 15 to 18, and a table of what was u
 test-big: ## the 1 GB transaction at its full size (make test runs it scaled down)
 	WALSPOOL_BIG_TRANSACTION_BYTES=1073741824 $(CARGO) test --release -p walspool --test big_transaction -- --nocapture
 
+test-schedules: ## interleavings of the store's threads (WALSPOOL_SCHEDULES=n of each scenario and way, WALSPOOL_SEED)
+	$(CARGO) test --release -p walspool-concurrency --features shuttle --test schedules -- --nocapture --test-threads 1
+
 lint: ## formatting, clippy without a warning, and the repository's own rules
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	$(CARGO) clippy -p walspool-concurrency --features shuttle --test schedules -- -D warnings
 	$(PYTHON) tools/setup/tidy.py
 	$(PYTHON) -B tools/setup/test_run_tests.py -q
 

@@ -22,6 +22,12 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 MAJORS_NEEDED = {15, 16, 17, 18}
 BACKENDS_NEEDED = {"io_uring", "pwrite", "simulated"}
 
+# Suites that need a feature which no other build may have: each is an invocation of its own. Their counts and seeds are
+# shown as they come.
+RUNS_APART = {
+    "schedules": ["cargo", "test", "-p", "walspool-concurrency", "--features", "shuttle", "--test", "schedules", "--", "--nocapture"],
+}
+
 # A test that prints nothing for so long hangs: the run is ended, so that the suite's name is seen.
 SILENCE_SECONDS_MAX = 900
 
@@ -120,7 +126,9 @@ def complaints(code, stalled, suites, servers, backends):
             yield f"{suite.name}: {suite.ignored} ignored, {suite.filtered} filtered out"
     run_names = {suite.name for suite in suites}
     tests = REPOSITORY / "tests"
-    for name in sorted([file.stem for file in tests.glob("*.rs")] + [file.parent.name for file in tests.glob("*/main.rs")]):
+    in_packages = [file.stem for file in tests.glob("*/tests/*.rs")]
+    of_walspool = [file.stem for file in tests.glob("*.rs")] + [file.parent.name for file in tests.glob("*/main.rs")]
+    for name in sorted([*of_walspool, *in_packages, *RUNS_APART]):
         if f"{name} (tests)" not in run_names:
             yield f"the suite {name} of tests/ was not run"
     for major in sorted(MAJORS_NEEDED - {major for major, _ in servers}):
@@ -153,6 +161,10 @@ def main():
         code, stalled = run(["cargo", "test", "--workspace", "--no-run"], environment, parser)
         if code == 0:
             code, stalled = run(["cargo", "test", "--workspace", "--no-fail-fast"], environment, parser)
+        for command in RUNS_APART.values():
+            if not stalled:
+                code_apart, stalled = run(command, environment, parser)
+                code = code or code_apart
         servers, backends = read_report(report)
     found = list(complaints(code, stalled, parser.suites, servers, backends))
     print_table(parser.suites, servers, backends)

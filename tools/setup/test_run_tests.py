@@ -69,6 +69,9 @@ class RunnerTest(unittest.TestCase):
     def test_a_suite_of_the_repository_that_did_not_run_shows(self):
         texts = list(complaints(0, False, parsed(), SERVERS, BACKENDS))
         self.assertIn("the suite kill_restart of tests/ was not run", texts)
+        # One of a package in tests/, and one that is run apart.
+        self.assertIn("the suite sigbus of tests/ was not run", texts)
+        self.assertIn("the suite schedules of tests/ was not run", texts)
 
 
 if __name__ == "__main__":
