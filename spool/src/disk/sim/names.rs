@@ -196,13 +196,13 @@ impl Names {
         }
     }
 
-    /// The machine is gone: `keeps` says of each pending operation whether it stays, and is not asked about those
-    /// that rest on a lost one.
-    pub(super) fn crash(&mut self, mut keeps: impl FnMut(&Operation) -> bool) {
+    /// The machine is gone: `keeps` says of each pending operation whether it stays. It is told which ones cannot,
+    /// because they rest on a lost one.
+    pub(super) fn crash(&mut self, mut keeps: impl FnMut(&Operation, bool) -> bool) {
         let mut lost: Vec<Operation> = Vec::new();
         for operation in std::mem::take(&mut self.pending) {
             let is_possible = !lost.iter().any(|other| operation.shares(other) || operation.lies_in(other));
-            if is_possible && keeps(&operation) {
+            if keeps(&operation, is_possible) && is_possible {
                 apply(&mut self.durable, &operation);
             } else {
                 lost.push(operation);
@@ -259,7 +259,7 @@ mod tests {
             names.rename(b"/a/x", b"/b/y", 1);
             names.create(b"/a/other", Node::File(2));
             names.sync_dir(dir).expect("there");
-            names.crash(|_| false);
+            names.crash(|_, _| false);
             let other = (dir == b"/a").then_some("/a/other");
             assert_eq!(listed(&names), other.into_iter().chain(["/b/y"]).collect::<Vec<_>>());
         }
@@ -275,8 +275,8 @@ mod tests {
         names.create(b"/b/z", Node::File(3));
         for lost in 0..5 {
             let (mut names, mut asked) = (names.clone(), 0);
-            names.crash(|_| {
-                asked += 1;
+            names.crash(|_, is_possible| {
+                asked += i32::from(is_possible);
                 asked - 1 != lost
             });
             // The first four are about one name or one file, each with the one before.
@@ -298,7 +298,7 @@ mod tests {
         names.create(b"/a", Node::Dir);
         names.create(b"/a/x", Node::File(1));
         names.sync_dir(b"/a").expect("there");
-        names.crash(|_| false);
+        names.crash(|_, _| false);
         assert!(!names.is_dir(b"/a") && names.file(b"/a/x").is_err());
     }
 

@@ -262,9 +262,9 @@ impl State {
         for (number, inode) in &mut self.inodes {
             inode.crash(*number, &mut decide, reached);
         }
-        self.names.crash(|operation| {
+        self.names.crash(|operation, is_possible| {
             let asked = Pending::of_name(operation);
-            let is_kept = decide(&asked) == Fate::New;
+            let is_kept = is_possible && decide(&asked) == Fate::New;
             reached.note(if is_kept { FaultKind::KeptUnsynced } else { asked.loss() });
             is_kept
         });

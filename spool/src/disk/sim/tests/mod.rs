@@ -1,10 +1,54 @@
+//! What is promised of the simulated disk: `crash.rs` what crashes leave, `faults.rs` what each fault does, `queue.rs`
+//! virtual time, `random.rs` determinism, reach, and that trusting it too early is found out.
+
+mod crash;
+mod faults;
+mod queue;
+mod random;
+
 use super::*;
 use crate::disk::{AlignedBuffer, DiskFile};
 
-fn aligned(byte: u8) -> AlignedBuffer {
-    let mut buffer = AlignedBuffer::zeroed(512);
+fn filled(byte: u8, length: usize) -> AlignedBuffer {
+    let mut buffer = AlignedBuffer::zeroed(length);
     buffer.fill(byte);
     buffer
+}
+
+fn aligned(byte: u8) -> AlignedBuffer {
+    filled(byte, 512)
+}
+
+const FILE: &str = "/f";
+
+/// A disk with one durable file of `sectors` sectors that hold 1, open for writing.
+fn disk_with_file(sectors: usize) -> (SimDisk, SimFile) {
+    let disk = SimDisk::new();
+    let file = disk.create(Path::new(FILE), 512).expect("made");
+    file.write_at(&filled(1, sectors * 512), 0).expect("written");
+    file.sync_all().expect("synced");
+    disk.sync_dir(Path::new("/")).expect("synced");
+    (disk, file)
+}
+
+fn contents(disk: &SimDisk) -> Vec<u8> {
+    disk.contents(Path::new(FILE)).expect("there")
+}
+
+/// The first byte of each sector.
+fn sectors(disk: &SimDisk) -> Vec<u8> {
+    contents(disk).chunks(512).map(|sector| sector[0]).collect()
+}
+
+/// The first byte of each sector, read around the page cache.
+fn sectors_read(file: &SimFile) -> Vec<u8> {
+    let mut buffer = AlignedBuffer::zeroed(file.length().expect("open") as usize);
+    let count = file.read_at(&mut buffer, 0).expect("read");
+    buffer[..count].chunks(512).map(|sector| sector[0]).collect()
+}
+
+fn happened(disk: &SimDisk) -> Vec<(FaultKind, u64)> {
+    disk.reached().iter().filter(|(_, count)| *count > 0).collect()
 }
 
 #[test]
