@@ -86,7 +86,7 @@ impl<D: Disk> Examination<'_, D> {
                 Ok(found) => looked.push(found),
                 Err(error) => {
                     let after = || self.first_seqno_of(marks, kept.get(index + 1..).unwrap_or_default());
-                    return Err(name_records(error, looked.last(), marks, *segment, after));
+                    return Err(name_records(error, &looked, marks, *segment, after));
                 }
             }
         }
@@ -226,19 +226,19 @@ fn scan_known<F: DiskFile>(
 /// before, up to the one before the first that is found `after` it, or that the mark names.
 fn name_records<F>(
     error: Error,
-    before: Option<&Looked<F>>,
+    before: &[Looked<F>],
     marks: &StreamMarks,
     segment: SegmentId,
     after: impl FnOnce() -> Option<Seqno>,
 ) -> Error {
     let Error::Corrupt(mut damage) = error else { return error };
-    let first = before.map_or(Some(marks.start.seqno), |before| match before.facts().content {
-        Content::Sealed { last, .. } | Content::Groups { last, .. } => Some(last.next()),
+    let last_before = before.iter().rev().find_map(|before| match before.facts().content {
+        Content::Sealed { last, .. } | Content::Groups { last, .. } => Some(last),
         Content::Empty { .. } => None,
     });
-    if let Some(first) = damage.records.map(|records| records.first).or(first)
-        && damage.records.is_none_or(|records| records.last.is_none())
-    {
+    let first =
+        damage.records.map_or_else(|| last_before.map_or(marks.start.seqno, Seqno::next), |records| records.first);
+    if damage.records.is_none_or(|records| records.last.is_none()) {
         let marked = (marks.mark.segment == segment).then_some(marks.mark.position.seqno);
         let before_next = || after().map(|next| Seqno::new(next.get().saturating_sub(1)));
         let last = before_next().or(marked).filter(|last| *last >= first);

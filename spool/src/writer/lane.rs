@@ -156,7 +156,6 @@ impl<F> Lane<F> {
         } else {
             mark
         };
-        assert!(entry_end.lsn >= self.entry_end, "the end of entries never goes back");
         self.entry_end = entry_end.lsn;
         let place = GroupPlace { incarnation, offset, written_at: self.last_written_at, mark };
         let group_bytes = builder.finish(&mut buffer, &geometry, &place);

@@ -79,7 +79,7 @@ fn every_number_is_held_against_the_others() {
         ("index", |footer| footer.index[0].offset = 1024),
         ("index", |footer| footer.index[0].seqno = Seqno::new(11)),
         ("index", |footer| footer.index[0].written_at = UnixMicros::new(11)),
-        ("index", |footer| footer.index[1].lsn = Lsn::new(0)),
+        ("index", |footer| footer.index[1].lsn = Lsn::new(0xFFF)),
         ("index", |footer| footer.index[2].lsn = Lsn::new(0x1001)),
         ("index", |footer| footer.index[2].written_at = UnixMicros::new(20)),
         ("index", |footer| footer.index[2].offset = 2049),
