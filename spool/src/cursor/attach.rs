@@ -44,17 +44,18 @@ impl<D: Disk> Store<D> {
             let (register, start) = shared.cursors.exclusively(create)?;
             Ok((shared.cursors.hold(name, register, start), start))
         })?;
-        let mut cursor = Cursor::attach(shared, stream, name, held, start)?;
-        let resolved = match from {
-            CursorStart::Earliest => Ok(start),
-            CursorStart::Latest => Ok(stream.watermarks().durable_entry_end),
-            CursorStart::After(lsn) => cursor.position_at_lsn(lsn),
-        };
-        let resolved = match resolved {
-            Ok(resolved) => resolved,
+        let begun = Cursor::attach(shared, stream, name, held, start).and_then(|mut cursor| {
+            let resolved = match from {
+                CursorStart::Earliest => start,
+                CursorStart::Latest => stream.watermarks().durable_entry_end,
+                CursorStart::After(lsn) => cursor.position_at_lsn(lsn)?,
+            };
+            Ok((cursor, resolved))
+        });
+        let (mut cursor, resolved) = match begun {
+            Ok(begun) => begun,
             Err(error) => {
                 // A cursor that could not begin where it was asked to holds nothing.
-                drop(cursor);
                 self.unregister(name)?;
                 return Err(error);
             }

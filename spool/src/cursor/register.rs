@@ -4,6 +4,7 @@
 //! | position slot 0 | position slot 1 | state |   each a block of 4096
 //! ```
 //!
+//! Each block says which cursor it is of, so one that lies in another cursor's register is no position there.
 //! The holder writes the slots in turn; the store's writer writes the state block. A torn slot falls back to the other
 //! one, which is older by one confirm. Retention goes by the older of the two, so what a fallback needs is still there.
 
@@ -15,6 +16,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::disk::{Access, AlignedBuffer, Disk, DiskFile, read_exact_at, write_all_at};
 use crate::error::{Error, IoContext, Result};
+use crate::layout::{CURSOR_SUFFIX, UNFINISHED_SUFFIX};
 
 pub(crate) const BLOCK_BYTES: u32 = 4096;
 const SLOT_MAGIC: [u8; 8] = *b"WSCURSOR";
@@ -38,7 +40,9 @@ struct RawBlock {
     seqno: U64,
     lsn: U64,
     timeline: U32,
-    reserved: [u8; 4],
+    /// CRC-32C of the cursor's name: a block of another cursor's register, or a register under another name, is not
+    /// valid here.
+    name_checksum: U32,
 }
 
 const CHECKSUM_AT: usize = 12;
@@ -114,7 +118,7 @@ fn encode(raw: &RawBlock) -> AlignedBuffer {
     block
 }
 
-fn encode_slot(slot: &Slot) -> AlignedBuffer {
+fn encode_slot(slot: &Slot, name_checksum: u32) -> AlignedBuffer {
     encode(&RawBlock {
         magic: SLOT_MAGIC,
         format_major: U16::new(FORMAT_MAJOR),
@@ -127,11 +131,11 @@ fn encode_slot(slot: &Slot) -> AlignedBuffer {
         seqno: U64::new(slot.position.seqno.get()),
         lsn: U64::new(slot.position.lsn.get()),
         timeline: U32::new(slot.position.timeline.get()),
-        reserved: [0; 4],
+        name_checksum: U32::new(name_checksum),
     })
 }
 
-fn encode_state(owner: &Owner, is_expired: bool) -> AlignedBuffer {
+fn encode_state(owner: &Owner, is_expired: bool, name_checksum: u32) -> AlignedBuffer {
     encode(&RawBlock {
         magic: STATE_MAGIC,
         format_major: U16::new(FORMAT_MAJOR),
@@ -144,8 +148,15 @@ fn encode_state(owner: &Owner, is_expired: bool) -> AlignedBuffer {
         seqno: U64::ZERO,
         lsn: U64::ZERO,
         timeline: U32::ZERO,
-        reserved: [0; 4],
+        name_checksum: U32::new(name_checksum),
     })
+}
+
+/// Of the cursor whose register lies at `path`, under its name or the one that it has before it is whole.
+fn name_checksum(path: &Path) -> u32 {
+    let file = path.file_name().unwrap_or_default().to_string_lossy();
+    let file = file.strip_suffix(UNFINISHED_SUFFIX).unwrap_or(&file);
+    checksum(file.strip_suffix(CURSOR_SUFFIX).unwrap_or(file).as_bytes())
 }
 
 /// The checked block, or `None` where it is not valid.
@@ -155,6 +166,9 @@ fn checked<'a>(block: &'a [u8], magic: &[u8; 8], path: &Path) -> Result<Option<&
     unsummed[CHECKSUM_AT..CHECKSUM_AT + 4].fill(0);
     let holds = checksum(&unsummed) == raw.checksum.get() || planted!("cursor_checksum_ignored");
     if raw.magic != *magic || !holds {
+        return Ok(None);
+    }
+    if raw.format_major.get() == FORMAT_MAJOR && raw.name_checksum.get() != name_checksum(path) {
         return Ok(None);
     }
     if raw.format_major.get() != FORMAT_MAJOR {
@@ -194,7 +208,7 @@ impl<D: Disk> Register<D> {
     pub(crate) fn create(disk: &D, path: &Path, owner: Owner, position: Position) -> Result<Self> {
         let file = disk.create(path, BLOCK_BYTES).doing("create", path)?;
         file.allocate(3 * u64::from(BLOCK_BYTES)).doing("allocate", path)?;
-        write_all_at(&file, &encode_state(&owner, false), 2 * u64::from(BLOCK_BYTES), BLOCK_BYTES)
+        write_all_at(&file, &encode_state(&owner, false, name_checksum(path)), 2 * u64::from(BLOCK_BYTES), BLOCK_BYTES)
             .doing("write", path)?;
         let mut register = Self { file, path: path.to_owned(), owner, slots: [None; 2] };
         register.write(position)?;
@@ -237,7 +251,8 @@ impl<D: Disk> Register<D> {
 
     fn write_slot(&mut self, index: usize, slot: Slot) -> Result<()> {
         let offset = index as u64 * u64::from(BLOCK_BYTES);
-        write_all_at(&self.file, &encode_slot(&slot), offset, BLOCK_BYTES).doing("write", &self.path)?;
+        write_all_at(&self.file, &encode_slot(&slot, name_checksum(&self.path)), offset, BLOCK_BYTES)
+            .doing("write", &self.path)?;
         if !planted!("confirm_not_synced") {
             self.file.sync_data().doing("sync", &self.path)?;
         }
@@ -373,6 +388,19 @@ mod tests {
         disk.overwrite(path, 4096 + 40, &[0xFF]).expect("there");
         assert_eq!(peek(&disk, path).expect("readable").state, CursorState::Damaged);
         assert!(matches!(Register::open(&disk, path), Err(Error::CursorDamaged { .. })));
+    }
+
+    #[test]
+    fn a_block_of_another_cursor_is_no_position() {
+        let (one, other) = (Path::new("/one.cursor"), Path::new("/other.cursor"));
+        let disk = created(one);
+        Register::create(&disk, other, owner(), at(7)).expect("made");
+        let bytes = disk.contents(other).expect("there");
+        disk.overwrite(one, 0, &bytes[..4096]).expect("there");
+        let content = peek(&disk, one).expect("readable");
+        assert_eq!(content.newest().map(|slot| slot.position), Some(at(1)), "the slot that is its own");
+        disk.overwrite(one, 0, &bytes).expect("there");
+        assert_eq!(peek(&disk, one).expect("readable").state, CursorState::Damaged);
     }
 
     #[test]

@@ -8,6 +8,7 @@ use super::Store;
 use crate::cursor::latest_entry;
 use crate::disk::Disk;
 use crate::error::{Error, Result};
+use crate::maintenance;
 use crate::shared::Drive;
 use crate::stream::{Push, RecordInput, Stream, StreamState, lock};
 use crate::watermark::Watermarks;
@@ -186,7 +187,9 @@ impl<D: Disk> Store<D> {
         self.shared().stream(stream).watch()
     }
 
-    /// Appends a whole state as one entry and waits until it is durable.
+    /// Appends a whole state as one entry and waits until it is durable and below the mark. No source tells when a state
+    /// is missing, so damage in the newest one may never pass for an unfinished write: the mark is written before the
+    /// caller hears of it.
     ///
     /// # Errors
     /// As [`Store::append`] and [`Store::wait_durable`]; `Invalid` for a stream that is no state.
@@ -209,7 +212,14 @@ impl<D: Disk> Store<D> {
         if planted!("state_not_awaited") {
             return Ok(());
         }
-        self.wait_durable(stream, last)
+        self.wait_durable(stream, last)?;
+        let shared = self.shared();
+        shared.while_open(|| {
+            maintenance::write_marks(shared).map_err(|error| {
+                shared.poison(error.clone());
+                Error::poisoned(error)
+            })
+        })
     }
 
     /// The newest durable state, or `None` where none was ever appended.

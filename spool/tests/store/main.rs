@@ -15,11 +15,13 @@
 //! | `poison.rs` | every write and every sync failing once: nobody hangs, nothing false is acknowledged |
 //! | `cursors.rs` | complete entries only, rotation, cut chains, large entries, confirm, seek, named refusals |
 //! | `retention.rs` | what cursors need stays; what nobody needs goes; files are recycled |
+//! | `damage.rs` | what is refused stays as it was; states are below the mark when they are acknowledged |
 //! | `refusals.rs` | bad input: newer format, foreign files, damage below the mark, locks, fallback |
 
 mod append;
 mod crash;
 mod cursors;
+mod damage;
 mod fork;
 mod kill;
 mod life;
