@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use segments::{Geometry, StreamKind};
+use segments::{GROUP_HEADER_BYTES, Geometry, StreamKind, record_bytes};
 
 use crate::disk::Backend;
 use crate::error::{Error, Result};
@@ -85,6 +85,17 @@ impl StoreOptions {
     #[must_use]
     pub fn geometry_of(&self, stream: StreamKind) -> Geometry {
         if stream.is_state() { self.state_geometry } else { self.geometry }
+    }
+
+    /// The most bytes of acknowledged groups at a stream's end that no mark covers: damage in one place there looks like a
+    /// write that a crash tore. The mark in a group's header covers all that was durable when it was placed, so only those
+    /// that were in flight with the newest group lie above it: less than `in_flight_bytes_max` before it, and it.
+    #[must_use]
+    pub fn unmarked_bytes_max(&self, stream: StreamKind) -> u64 {
+        let geometry = self.geometry_of(stream);
+        let one_record = GROUP_HEADER_BYTES + record_bytes(geometry.body_bytes_max() as usize);
+        let group = geometry.padded(one_record.max(self.group_bytes_max) as u64);
+        self.in_flight_bytes_max as u64 + group
     }
 
     pub(crate) fn check(&self) -> Result<()> {

@@ -6,9 +6,13 @@
 pub mod damage;
 mod failure;
 pub mod failures;
+mod panics;
 pub mod planted;
+mod random;
 pub mod seeds;
 pub mod tail;
 pub mod worlds;
 
 pub use failure::Failure;
+pub use panics::catch;
+pub use random::Random;
