@@ -233,20 +233,26 @@ impl<D: Disk> Register<D> {
         Ok(Some((Self { file, path: path.to_owned(), owner, slots }, content)))
     }
 
-    /// Makes durable what was read, before retention acts upon it: the newest position goes into both slots, the older
+    /// Makes durable what was read, before retention acts upon it: the newest position goes into both slots, the other
     /// one first. A sync alone would say nothing about a write whose sync failed before; but such a write may still be
     /// on its way, and without the sync a crash could tear its slot together with the one that is written here.
     pub(crate) fn settle(&mut self) -> Result<()> {
-        let newest = *self.slots.iter().flatten().max_by_key(|slot| slot.generation).expect("an open register has one");
+        let newest_index = self.newest_index().expect("an open register has a valid slot");
+        let newest = self.slots[newest_index].expect("it is valid");
         if planted!("cursor_register_believed_as_read") {
             return Ok(());
         }
         self.file.sync_data().doing("sync", &self.path)?;
-        let newest_index = (newest.generation % 2) as usize;
         for index in [1 - newest_index, newest_index] {
             self.write_slot(index, newest)?;
         }
         Ok(())
+    }
+
+    /// The slot that holds the newest position. It does not follow from the generation: settling writes one into both.
+    fn newest_index(&self) -> Option<usize> {
+        let valid = self.slots.iter().enumerate().filter_map(|(index, slot)| Some((slot.as_ref()?.generation, index)));
+        valid.max().map(|(_, index)| index)
     }
 
     fn write_slot(&mut self, index: usize, slot: Slot) -> Result<()> {
@@ -285,9 +291,9 @@ impl<D: Disk> Register<D> {
 
     /// Writes and syncs the older slot.
     pub(crate) fn write(&mut self, position: Position) -> Result<()> {
-        let newest = self.slots.iter().flatten().map(|slot| slot.generation).max().unwrap_or(0);
-        let generation = newest + 1;
-        let index = if planted!("cursor_in_the_same_slot") { 0 } else { (generation % 2) as usize };
+        let newest_index = self.newest_index().unwrap_or(0);
+        let generation = self.slots[newest_index].map_or(0, |slot| slot.generation) + 1;
+        let index = if planted!("cursor_in_the_same_slot") { 0 } else { 1 - newest_index };
         self.write_slot(index, Slot { owner: self.owner, generation, position })
     }
 }
@@ -358,6 +364,25 @@ mod tests {
             register.write(at(9)).expect_err("stopped");
             let content = peek(&disk.crash(Loss::Unsynced), path).expect("readable");
             assert_eq!(content.newest().map(|slot| slot.position), Some(at(1)));
+        }
+    }
+
+    #[test]
+    fn the_only_valid_slot_is_written_last() {
+        let path = Path::new("/c");
+        for torn_slot in [0, 1] {
+            let disk = created(path);
+            let (mut register, _) = Register::open(&disk, path).expect("readable").expect("free");
+            register.settle().expect("both slots say the same");
+            disk.overwrite(path, torn_slot * 4096 + 40, &[0xFF]).expect("there");
+            for stopped_operation in 1..=5 {
+                let disk = disk.fork().crash(Loss::Process);
+                let (mut register, _) = Register::open(&disk, path).expect("readable").expect("free");
+                disk.fail(OperationKind::Change, stopped_operation, Fault::Stop);
+                register.settle().expect_err("the machine stopped");
+                let content = peek(&disk.crash_with(&mut |_| Fate::Noise(1)), path).expect("readable");
+                assert!(content.newest().is_some(), "slot {torn_slot} torn, stopped at {stopped_operation}");
+            }
         }
     }
 

@@ -89,6 +89,8 @@ pub(crate) struct MarkRegister<D: Disk> {
     identity: FileIdentity,
     path: std::path::PathBuf,
     marks: Marks,
+    /// The slot that was read or written last. It does not follow from the generation: settling writes one into both.
+    newest_slot: u64,
 }
 
 impl<D: Disk> MarkRegister<D> {
@@ -104,7 +106,7 @@ impl<D: Disk> MarkRegister<D> {
         let file = disk.create(&unfinished, SLOT_BYTES).doing("create", &unfinished)?;
         file.allocate(2 * u64::from(SLOT_BYTES)).doing("allocate", &unfinished)?;
         let identity = file.identity().doing("look at", &unfinished)?;
-        let mut register = Self { file, identity, path: unfinished.clone(), marks };
+        let mut register = Self { file, identity, path: unfinished.clone(), marks, newest_slot: 0 };
         register.write_both()?;
         register.file.sync_all().doing("sync", &unfinished)?;
         disk.rename(&unfinished, &path).doing("rename", &unfinished)?;
@@ -116,22 +118,21 @@ impl<D: Disk> MarkRegister<D> {
     pub(crate) fn open(disk: &D, dir: &Path) -> Result<Self> {
         let path = dir.join(MARKS_FILE);
         let file = disk.open(&path, Access::Write { block_bytes: SLOT_BYTES }).doing("open", &path)?;
-        let marks = read(&file, &path)?;
+        let (marks, newest_slot) = read(&file, &path)?;
         let identity = file.identity().doing("look at", &path)?;
-        Ok(Self { file, identity, path, marks })
+        Ok(Self { file, identity, path, marks, newest_slot })
     }
 
     /// Makes durable what was read, before anyone acts upon it: the last write may have been in the page cache only,
     /// and after a failed sync (of a process before, or of this one) another sync would say nothing about it. So it is
-    /// written again, the older slot first; where both slots said the same already, no byte changes. Such a write may
+    /// written again, the other slot first; where both slots said the same already, no byte changes. Such a write may
     /// also be still on its way: without the sync before, a crash could tear its slot together with the first one here.
     pub(crate) fn settle(&self) -> Result<()> {
-        let newest = self.marks.generation % 2;
         if planted!("mark_register_believed_as_read") {
             return Ok(());
         }
         self.file.sync_data().doing("sync", &self.path)?;
-        for slot in [1 - newest, newest] {
+        for slot in [1 - self.newest_slot, self.newest_slot] {
             self.write_slot(slot)?;
         }
         Ok(())
@@ -152,7 +153,7 @@ impl<D: Disk> MarkRegister<D> {
     pub(crate) fn peek(disk: &D, dir: &Path) -> Result<Marks> {
         let path = dir.join(MARKS_FILE);
         let file = disk.open(&path, Access::Read).doing("open", &path)?;
-        read(&file, &path)
+        read(&file, &path).map(|(marks, _)| marks)
     }
 
     /// Which file it is. It is never replaced, so this is the store's identity on this machine.
@@ -179,7 +180,9 @@ impl<D: Disk> MarkRegister<D> {
     /// The caller poisons the store: nothing is known about the slot any more.
     pub(crate) fn write(&mut self) -> Result<()> {
         self.marks.generation += 1;
-        self.write_slot(if planted!("mark_in_the_same_slot") { 0 } else { self.marks.generation % 2 })
+        let slot = if planted!("mark_in_the_same_slot") { 0 } else { 1 - self.newest_slot };
+        self.newest_slot = slot;
+        self.write_slot(slot)
     }
 
     /// Writes and syncs one slot after the other, so that either alone carries what was changed.
@@ -192,7 +195,8 @@ impl<D: Disk> MarkRegister<D> {
     }
 }
 
-fn read(file: &impl DiskFile, path: &Path) -> Result<Marks> {
+/// The newest valid content, and the slot that has it.
+fn read(file: &impl DiskFile, path: &Path) -> Result<(Marks, u64)> {
     let length = file.length().doing("measure", path)?;
     if length < 2 * u64::from(SLOT_BYTES) {
         return Err(damaged(path, "file length", 2 * u64::from(SLOT_BYTES), length));
@@ -204,13 +208,14 @@ fn read(file: &impl DiskFile, path: &Path) -> Result<Marks> {
         (Ok(one), Ok(other)) => {
             let is_first = one.generation > other.generation;
             let is_first = if planted!("older_mark_slot_taken") { !is_first } else { is_first };
-            Ok(if is_first { one } else { other })
+            Ok(if is_first { (one, 0) } else { (other, 1) })
         }
         // A newer format is no damage, whatever the other slot says.
         (Err(error @ Error::UnsupportedVersion { .. }), _) | (_, Err(error @ Error::UnsupportedVersion { .. })) => {
             Err(error)
         }
-        (Ok(marks), Err(_)) | (Err(_), Ok(marks)) => Ok(marks),
+        (Ok(marks), Err(_)) => Ok((marks, 0)),
+        (Err(_), Ok(marks)) => Ok((marks, 1)),
         (Err(error), Err(_)) => Err(error),
     }
 }
@@ -287,6 +292,25 @@ pub(crate) mod tests {
         assert_eq!(MarkRegister::peek(&disk, dir).expect("one slot is enough").generation, 7);
         disk.overwrite(&dir.join(MARKS_FILE), 4196, &[0xFF; 8]).expect("there");
         assert!(MarkRegister::peek(&disk, dir).expect_err("both are damaged").is_corruption());
+    }
+
+    #[test]
+    fn the_only_valid_slot_is_written_last() {
+        let dir = Path::new("/s");
+        for torn_slot in [0, 1] {
+            let disk = created();
+            MarkRegister::open(&disk, dir).expect("opened").settle().expect("both slots say the same");
+            disk.overwrite(&dir.join(MARKS_FILE), torn_slot * 4096 + 40, &[0xFF; 8]).expect("there");
+            for stopped_operation in 1..=5 {
+                let disk = disk.fork().crash(Loss::Process);
+                let register = MarkRegister::open(&disk, dir).expect("opened");
+                disk.fail(OperationKind::Change, stopped_operation, Fault::Stop);
+                register.settle().expect_err("the machine stopped");
+                let disk = disk.crash_with(&mut |_| Fate::Noise(1));
+                MarkRegister::peek(&disk, dir)
+                    .unwrap_or_else(|error| panic!("{torn_slot} {stopped_operation}: {error}"));
+            }
+        }
     }
 
     #[test]
