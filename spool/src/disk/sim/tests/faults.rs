@@ -191,7 +191,8 @@ fn silent_corruption_does_what_it_says_and_comes_again() {
         let swapped = spoiled(Swapped, seed);
         let (mut seen, mut expected) = (swapped[place.clone()].to_vec(), written.clone());
         assert!(seen != expected);
-        (seen.sort_unstable(), expected.sort_unstable());
+        seen.sort_unstable();
+        expected.sort_unstable();
         assert!(seen == expected);
 
         let (misdirected, duplicated) = (spoiled(Misdirected, seed), spoiled(Duplicated, seed));
