@@ -5,11 +5,13 @@ PREFIX ?= /usr/local
 PYTHON ?= python3
 OUT    := $(or $(CARGO_TARGET_DIR),target)/release
 KEEP   ?=
+REMOVALS   ?= 10000
+STRESS_DIR ?= $(or $(CARGO_TARGET_DIR),target)/tmp/stress
 
 PROGRAMS := walspool walspool-inspect
 
 .DEFAULT_GOAL := help
-.PHONY: help build install demo test test-big test-schedules lint format bench servers clean distclean
+.PHONY: help build install demo test test-big test-schedules stress lint format bench servers clean distclean
 
 help: ## print this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-18s %s\n", $$1, $$2 }'
@@ -33,6 +35,11 @@ test-big: ## the 1 GB transaction at its full size (make test runs it scaled dow
 
 test-schedules: ## interleavings of the store's threads (WALSPOOL_SCHEDULES=n of each scenario and way, WALSPOOL_SEED)
 	$(CARGO) test --release -p walspool-concurrency --features shuttle --test schedules -- --nocapture --test-threads 1
+
+stress: ## 8 readers while REMOVALS segments on each backend are removed and recycled in STRESS_DIR; result to tests/results
+	$(CARGO) build --release -p walspool-concurrency
+	mkdir -p tests/results "$(STRESS_DIR)"
+	$(OUT)/walspool-concurrency stress "$(STRESS_DIR)" --removals $(REMOVALS) --result tests/results/stress-$(shell date +%F).json
 
 lint: ## formatting, clippy without a warning, and the repository's own rules
 	$(CARGO) fmt --all --check

@@ -18,6 +18,20 @@ enum Command {
         /// A folder on the file system to be tried.
         dir: PathBuf,
     },
+    /// Eight readers while segments are removed and recycled; both backends, one after the other.
+    Stress {
+        /// A folder on the file system to be tried.
+        dir: PathBuf,
+        /// Segments that must go, on each backend.
+        #[arg(long, default_value_t = 10_000)]
+        removals: u64,
+        /// What the readers' choices follow from.
+        #[arg(long, env = "WALSPOOL_SEED", default_value_t = 20_261_130)]
+        seed: u64,
+        /// Where the result goes, as one JSON document.
+        #[arg(long)]
+        result: Option<PathBuf>,
+    },
     /// A child of `sigbus`: ends by a signal.
     #[command(hide = true)]
     Child {
@@ -33,6 +47,13 @@ fn main() {
         Command::Sigbus { dir } => {
             let program = std::env::current_exe().expect("this program");
             concurrency::faults::run_all(&dir, &program);
+        }
+        Command::Stress { dir, removals, seed, result } => {
+            let json = concurrency::stress::on_both_backends(&dir, removals, seed);
+            println!("{json}");
+            if let Some(path) = result {
+                std::fs::write(&path, format!("{json}\n")).expect("the result is written");
+            }
         }
         Command::Child { kind, dir } => concurrency::faults::child(&kind, &dir),
     }
