@@ -55,6 +55,7 @@ pub(crate) struct Pool<D: Disk> {
 
 /// Zeros are written out in pieces of this size.
 const ZEROS_BYTES: usize = 1 << 20;
+const _: () = assert!(ZEROS_BYTES.is_multiple_of(AlignedBuffer::ALIGNMENT));
 
 impl<D: Disk> Pool<D> {
     /// Looks what free files there are, and removes what an interrupted preparation left.
@@ -103,6 +104,7 @@ impl<D: Disk> Pool<D> {
     }
 
     fn new_path(&mut self, suffix: &str) -> PathBuf {
+        assert!(suffix == FREE_SUFFIX || suffix == UNFINISHED_SUFFIX);
         self.last_number = self.last_number.checked_add(1).expect("numbers begin below half of their range");
         self.dir.join(format!("{:016x}{suffix}", self.last_number))
     }
@@ -110,7 +112,9 @@ impl<D: Disk> Pool<D> {
     /// Moves a segment that nobody reads out of its stream, durably, and keeps it as a free file. The caller holds
     /// its exclusive lock.
     pub(crate) fn take_in(&mut self, stream: StreamKind, segment: SegmentId) -> Result<()> {
+        assert!(self.has_room(), "the caller asked whether one more is wanted");
         let (from, to) = (segment_path(&self.store_dir, stream, segment), self.new_path(FREE_SUFFIX));
+        assert!(!self.free.contains(&to), "a number is never used twice");
         self.disk.rename(&from, &to).doing("rename", &from)?;
         // The new name first: a crash between may show the file twice or once, never not at all. Where it shows twice,
         // opening the pool drops the name here.
@@ -120,6 +124,7 @@ impl<D: Disk> Pool<D> {
             self.disk.sync_dir(&stream_dir).doing("sync", &stream_dir)?;
         }
         self.free.push(to);
+        assert!(self.free.len() <= self.free_max);
         Ok(())
     }
 
@@ -128,6 +133,8 @@ impl<D: Disk> Pool<D> {
     /// # Errors
     /// What the disk says. The unfinished file is removed as far as possible; asking again starts anew.
     pub(crate) fn prepare(&mut self, wanted: &Wanted) -> Result<Prepared<D::File>> {
+        assert_eq!(wanted.geometry.check(), Ok(()), "sizes are checked where they are read");
+        assert!(wanted.segment.get() > 0, "segments count from one");
         let (path, file) = match self.take_free(&wanted.geometry)? {
             Some(free) => free,
             None => self.write_out(&wanted.geometry)?,
@@ -137,6 +144,7 @@ impl<D: Disk> Pool<D> {
             // Left under its name in the pool, it is either free (and whole) or unfinished; both are safe.
             self.free.retain(|free| *free != path);
         }
+        assert!(!self.free.contains(&path), "a file that is used is not free");
         finished
     }
 
@@ -193,6 +201,7 @@ impl<D: Disk> Pool<D> {
     }
 
     fn write_zeros(&self, file: &D::File, path: &Path, geometry: &Geometry) -> Result<()> {
+        assert!(geometry.segment_bytes.is_multiple_of(u64::from(geometry.block_bytes)));
         let zeros = AlignedBuffer::zeroed(ZEROS_BYTES.min(geometry.segment_bytes as usize));
         let mut offset = 0;
         while offset < geometry.segment_bytes {
@@ -218,6 +227,7 @@ impl<D: Disk> Pool<D> {
             writer_version: concat!("walspool ", env!("CARGO_PKG_VERSION")).to_owned(),
         };
         let encoded = header.encode();
+        assert_eq!(encoded.len(), wanted.geometry.block_bytes as usize, "a header fills its block");
         let mut block = AlignedBuffer::zeroed(encoded.len());
         block.copy_from_slice(&encoded);
         write_all_at(&file, &block, 0, wanted.geometry.block_bytes).doing("write", path)?;

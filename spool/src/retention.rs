@@ -81,6 +81,19 @@ pub(crate) struct Facts<'a> {
     pub(crate) now: UnixMicros,
 }
 
+impl Facts<'_> {
+    /// What the table promises of its segments.
+    fn check(&self) {
+        for (one, next) in self.segments.iter().zip(self.segments.iter().skip(1)) {
+            assert_eq!(one.id.next(), next.id, "segments follow each other");
+            let follows = next.first_seqno == Seqno::NONE || next.first_seqno == one.last_seqno.next();
+            assert!(follows, "records follow each other: {one:?} {next:?}");
+        }
+        assert!(self.segments.iter().all(|info| info.first_seqno <= info.last_seqno));
+        assert!(self.segments.iter().all(|info| info.state != SegmentState::Sealed || info.last_seqno != Seqno::NONE));
+    }
+}
+
 /// The floor of a stream: segments below it may go.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Floor {
@@ -94,6 +107,7 @@ pub(crate) fn floor(facts: &Facts<'_>) -> Option<Floor> {
     let mut holds = Vec::new();
     let mut hold = |holder, after, segment| holds.push(Hold { stream: facts.stream, holder, after, segment });
     let end = facts.segments.last()?.id.next();
+    facts.check();
     let needed_from = |seqno: Seqno| {
         let content = facts.segments.iter().filter(|info| info.last_seqno != Seqno::NONE);
         content.filter(|info| info.last_seqno >= seqno).map(|info| info.id).next()
@@ -132,11 +146,18 @@ pub(crate) fn floor(facts: &Facts<'_>) -> Option<Floor> {
     let lowest = holds.iter().map(|hold| hold.segment).min().expect("the newest entry always holds");
     let segment = lowest.min(facts.segments.last()?.id);
     assert!(segment >= first.id, "a floor never goes below the start");
+    assert!(
+        holds.iter().all(|hold| hold.stream == facts.stream && segment <= hold.segment),
+        "nothing goes that is held"
+    );
+    assert!(holds.iter().any(|hold| hold.holder == Holder::NewestEntry));
+    assert!(segment < end, "the last segment stays");
     Some(Floor { segment, holds })
 }
 
 /// The first of the newest segments that together hold `keep_bytes_min`.
 fn least_bytes(facts: &Facts<'_>) -> Option<SegmentId> {
+    assert!(!facts.segments.is_empty(), "without segments there is no floor");
     let mut left = facts.keep_bytes_min;
     if left == 0 {
         return None;
@@ -229,6 +250,8 @@ fn move_start<D: Disk>(shared: &Shared<D>, kind: StreamKind) -> Result<(Option<F
             start.seqno = start.seqno.next();
         }
         assert!(start.segment <= segment, "nothing goes that is held");
+        assert!(start.segment > table.start().segment && start.seqno > table.start().seqno, "a start moves on");
+        assert!(start.segment <= table.durable().segment, "the durable end stays");
         start
     };
     if planted!("removal_before_the_start_moves") {

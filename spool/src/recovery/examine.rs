@@ -111,6 +111,9 @@ impl<D: Disk> Examination<'_, D> {
         let dir = stream_dir(self.dir, stream);
         let names = self.disk.list(&dir).doing("list", &dir)?;
         let mut found: Vec<SegmentId> = names.iter().filter_map(|name| parse_segment_file_name(name)).collect();
+        if planted!("canary_forgets_everything") {
+            found.clear();
+        }
         found.sort_unstable();
         Ok(found)
     }

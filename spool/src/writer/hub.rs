@@ -42,6 +42,7 @@ impl Hub {
             state.sleeping = true;
             state = self.wake.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
+        assert!(state.pending || state.stop, "nobody wakes for nothing");
         state.sleeping = false;
         state.pending = false;
         !state.stop

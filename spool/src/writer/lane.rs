@@ -120,6 +120,7 @@ impl<F> Lane<F> {
         let fits = |active: &Active<F>| active.summary.used_bytes + group_bytes <= geometry.content_end();
         if !self.active.as_ref().is_some_and(fits) {
             let Some(prepared) = self.stream.prepared().pop_front() else { return Err(group) };
+            assert!(group_bytes <= geometry.group_bytes_max(), "a group fits an empty segment");
             self.rotate(prepared);
         }
         self.last_written_at = if planted!("group_time_goes_back") { now } else { self.last_written_at.max(now) };
@@ -128,7 +129,29 @@ impl<F> Lane<F> {
         assert!(flight.offset + flight.group_bytes as u64 <= geometry.content_end());
         self.in_flight_bytes += flight.group_bytes;
         self.flights.push_back(flight);
+        self.check();
         Ok(())
+    }
+
+    /// What holds after each change: flights follow each other in seqno and place, and each is only as far as it says.
+    fn check(&self) {
+        let pairs = self.flights.iter().zip(self.flights.iter().skip(1));
+        for (one, next) in pairs {
+            assert_eq!(one.group.end.seqno.next(), next.group.first_seqno, "groups follow each other");
+            assert!(one.group.segment <= next.group.segment && one.group.written_at <= next.group.written_at);
+            assert!(one.group.segment < next.group.segment || one.group.end_offset == next.offset);
+        }
+        for flight in &self.flights {
+            assert!(flight.done_bytes <= flight.group_bytes && flight.group_bytes <= flight.buffer.len());
+            assert_eq!(flight.offset + flight.group_bytes as u64, flight.group.end_offset);
+            assert!(flight.state == FlightState::Writing || flight.done_bytes == flight.group_bytes);
+        }
+        let in_flight_bytes = self.flights.iter().map(|flight| flight.group_bytes).sum::<usize>();
+        assert_eq!(in_flight_bytes, self.in_flight_bytes);
+        let last = self.flights.back().map(|flight| flight.group.segment);
+        let active = self.active.as_ref().map(|active| active.header.segment);
+        assert!(last.is_none() || last == active, "the newest group lies in the active segment");
+        assert!(self.full.back().is_none_or(|full| Some(full.header.segment) < active), "full segments are older");
     }
 
     /// Begins the prepared segment; the one before is full.
@@ -142,6 +165,9 @@ impl<F> Lane<F> {
         table.set_state(prepared.header.segment, SegmentState::Active);
         let summary = SegmentSummary::new(&self.stream.geometry);
         let entry_before = self.entry_end;
+        assert_eq!(prepared.header.stream, self.stream.kind);
+        assert_eq!(prepared.header.geometry, self.stream.geometry);
+        assert_eq!(prepared.header.epoch, self.stream.epoch);
         self.active = Some(Active { file: prepared.file, header: prepared.header, summary, entry_before });
     }
 
@@ -160,6 +186,9 @@ impl<F> Lane<F> {
         let place = GroupPlace { incarnation, offset, written_at: self.last_written_at, mark };
         let group_bytes = builder.finish(&mut buffer, &geometry, &place);
         active.summary.add_group(&GroupView::of_own(&buffer[..group_bytes], &geometry, incarnation, offset));
+        assert!(group_bytes.is_multiple_of(geometry.block_bytes as usize) && group_bytes <= buffer.len());
+        assert_eq!(active.summary.used_bytes, offset + group_bytes as u64);
+        assert!(end.seqno == builder.last_seqno() && entry_end.seqno <= end.seqno);
         let entry_ends_here = entry_end.seqno >= builder.first_seqno();
         let group = DurableGroup {
             segment: active.header.segment,
@@ -187,6 +216,7 @@ impl<F> Lane<F> {
     /// The flight with this number.
     pub(super) fn flight(&mut self, number: u64) -> &mut Flight<F> {
         let index = number.checked_sub(self.first_flight).expect("a flight leaves only when it is durable");
+        assert!(index < self.flights.len() as u64, "flight {number} was never begun");
         &mut self.flights[index as usize]
     }
 
@@ -204,6 +234,8 @@ impl<F> Lane<F> {
         self.first_flight += count as u64;
         let taken: Vec<_> = self.flights.drain(..count).collect();
         self.in_flight_bytes -= taken.iter().map(|flight| flight.group_bytes).sum::<usize>();
+        assert!(taken.iter().all(|flight| flight.done_bytes == flight.group_bytes), "what is durable was written");
+        self.check();
         taken
     }
 

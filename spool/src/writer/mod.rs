@@ -79,6 +79,7 @@ impl<D: Disk> Committer<D> {
     ) -> Self {
         let lanes: Vec<_> = streams.map(|(stream, last_written_at)| Lane::new(stream, last_written_at)).collect();
         assert!(queue.depth() > lanes.len() * 2, "each lane has room for a write and a sync");
+        assert!(!lanes.is_empty() && queue.in_flight() == 0, "a committer begins with a queue of its own");
         Self {
             queue,
             lanes,
@@ -97,7 +98,9 @@ impl<D: Disk> Committer<D> {
         match self.round(shared) {
             Ok(outcome) => outcome,
             Err(error) => {
+                assert!(!matches!(error, Error::Closed), "closing is no failure of the committer");
                 shared.poison(error);
+                assert!(shared.is_ended(), "a failure ends the store");
                 Outcome::Ended
             }
         }
@@ -147,7 +150,8 @@ impl<D: Disk> Committer<D> {
             synced = flight.file.sync_data();
         }
         synced.doing("sync", &path)?;
-        self.lanes[lane].flights.back_mut().expect("just placed").state = FlightState::Durable;
+        let flight = self.lanes[lane].flights.back_mut().expect("just placed");
+        (flight.done_bytes, flight.state) = (flight.group_bytes, FlightState::Durable);
         self.publish(lane, shared);
         Ok(true)
     }
@@ -183,7 +187,9 @@ impl<D: Disk> Committer<D> {
     fn new_token(&mut self, operation: Operation) -> Token {
         self.last_token += 1;
         let token = Token(self.last_token);
-        self.operations.insert(token, operation);
+        let before = self.operations.insert(token, operation);
+        assert!(before.is_none(), "a token stands for one operation");
+        assert!(self.operations.len() <= self.queue.depth());
         token
     }
 
@@ -191,6 +197,7 @@ impl<D: Disk> Committer<D> {
         let token = self.new_token(Operation::Write { lane, flight });
         let Flight { file, buffer, group_bytes, done_bytes, offset, state, .. } = self.lanes[lane].flight(flight);
         assert_eq!(*state, FlightState::Writing);
+        assert!(*done_bytes < *group_bytes, "something is left to be written");
         let (bytes, offset) = (*done_bytes..*group_bytes, *offset + *done_bytes as u64);
         let offset = offset - if planted!("resume_at_wrong_offset") { bytes.start as u64 } else { 0 };
         self.queue.write(token, file, buffer, bytes, offset);
@@ -210,12 +217,17 @@ impl<D: Disk> Committer<D> {
                 flight.state = FlightState::Syncing(token);
             }
             self.queue.sync(token, &file);
-            self.sync_files.insert(token, file);
+            let before = self.sync_files.insert(token, file);
+            assert!(before.is_none(), "one file per sync");
+            assert_eq!(self.queue.in_flight(), self.operations.len());
         }
     }
 
     fn reap(&mut self, shared: &Shared<D>) -> Result<()> {
+        assert_eq!(self.queue.in_flight(), self.operations.len(), "every operation in flight belongs to somebody");
+        assert!(self.sync_files.len() <= self.operations.len());
         let mut completions = std::mem::take(&mut self.completions);
+        assert!(completions.is_empty(), "what was reaped before was dealt with");
         let reaped = self.queue.reap(&mut completions).doing("wait for writes in", &shared.dir);
         for completion in completions.drain(..) {
             let operation = self.operations.remove(&completion.token).expect("one completion per operation");
@@ -240,6 +252,7 @@ impl<D: Disk> Committer<D> {
         let flight = self.lanes[lane].flight(number);
         let path = segment_path(&shared.dir, kind, flight.group.segment);
         let before = flight.done_bytes;
+        assert!(flight.state == FlightState::Writing && before < flight.group_bytes);
         let result = if planted!("unchecked_completion_result") { Ok(flight.group_bytes) } else { result };
         match result {
             Ok(written) if before + written >= flight.group_bytes || planted!("short_write_as_success") => {
@@ -314,6 +327,8 @@ impl<D: Disk> Committer<D> {
         let Some(last) = durable.last() else { return };
         let (end, entry_end, segment) = (last.group.end, last.entry_end, last.group.segment);
         assert!(end.seqno >= entry_end.seqno);
+        assert!(durable.iter().all(|flight| flight.state == FlightState::Durable));
+        assert!(durable.iter().all(|flight| flight.group.end.seqno <= stream.watermarks().written.seqno));
         let freed_bytes = durable.iter().map(|flight| flight.charged_bytes).sum();
         durable.iter().for_each(|flight| stream.table().add_durable(&flight.group));
         let released: Vec<_> = durable.into_iter().flat_map(|flight| stream.tail().push(tail_group(flight))).collect();
