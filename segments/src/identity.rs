@@ -24,13 +24,16 @@ impl SegmentIdentity {
     /// # Errors
     /// `Foreign` names the part that differs.
     pub fn check(&self, header: &SegmentHeader) -> Result<(), FormatError> {
-        let foreign = |what, expected: String, found: String| match expected == found {
-            true => Ok(()),
-            false => Err(FormatError::Foreign { what, expected, found }),
-        };
-        foreign("store", self.store.to_string(), header.store.to_string())?;
-        foreign("stream", self.stream.to_string(), header.stream.to_string())?;
-        foreign("stream instance", self.instance.to_string(), header.instance.to_string())?;
-        foreign("segment", self.segment.to_string(), header.segment.to_string())
+        differs("store", self.store, header.store)?;
+        differs("stream", self.stream, header.stream)?;
+        differs("stream instance", self.instance, header.instance)?;
+        differs("segment", self.segment, header.segment)
+    }
+}
+
+fn differs<T: PartialEq + ToString>(what: &'static str, expected: T, found: T) -> Result<(), FormatError> {
+    match expected == found {
+        true => Ok(()),
+        false => Err(FormatError::Foreign { what, expected: expected.to_string(), found: found.to_string() }),
     }
 }

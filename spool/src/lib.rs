@@ -48,6 +48,7 @@ mod options;
 mod pool;
 mod read_only;
 mod recovery;
+pub mod registers;
 mod retention;
 mod shared;
 mod store;

@@ -34,7 +34,7 @@ use hub::Held;
 pub(crate) use latest::{entry_first, latest_entry};
 pub(crate) use reader::{SegmentView, StreamReader};
 pub use register::CursorState;
-pub(crate) use register::peek;
+pub(crate) use register::{decode as decode_register, peek};
 pub(crate) use window::Place;
 
 /// Where a new cursor begins.

@@ -19,6 +19,7 @@ use crate::error::{Error, IoContext, Result};
 use crate::layout::{CURSOR_SUFFIX, UNFINISHED_SUFFIX};
 
 pub(crate) const BLOCK_BYTES: u32 = 4096;
+const REGISTER_BYTES: usize = 3 * BLOCK_BYTES as usize;
 const SLOT_MAGIC: [u8; 8] = *b"WSCURSOR";
 const STATE_MAGIC: [u8; 8] = *b"WSCSTATE";
 const FORMAT_MAJOR: u16 = 1;
@@ -96,6 +97,8 @@ pub(crate) struct Content {
 }
 
 impl Content {
+    const DAMAGED: Self = Self { slots: [None; 2], state: CursorState::Damaged };
+
     pub(crate) fn newest(&self) -> Option<&Slot> {
         let is_older_taken = planted!("older_cursor_slot_taken");
         self.slots.iter().flatten().max_by_key(|slot| if is_older_taken { !slot.generation } else { slot.generation })
@@ -305,14 +308,23 @@ pub(crate) fn peek<D: Disk>(disk: &D, path: &Path) -> Result<Content> {
 }
 
 fn read(file: &impl DiskFile, path: &Path) -> Result<Content> {
-    let block = BLOCK_BYTES as usize;
-    if file.length().doing("measure", path)? < 3 * u64::from(BLOCK_BYTES) {
-        return Ok(Content { slots: [None; 2], state: CursorState::Damaged });
+    if file.length().doing("measure", path)? < REGISTER_BYTES as u64 {
+        return Ok(Content::DAMAGED);
     }
-    let mut blocks = AlignedBuffer::zeroed(3 * block);
-    read_exact_at(file, &mut blocks, 0, BLOCK_BYTES).doing("read", path)?;
-    let slots = [decode_slot(&blocks[..block], path)?, decode_slot(&blocks[block..2 * block], path)?];
-    let state = match (checked(&blocks[2 * block..], &STATE_MAGIC, path)?, slots) {
+    let mut bytes = AlignedBuffer::zeroed(REGISTER_BYTES);
+    read_exact_at(file, &mut bytes, 0, BLOCK_BYTES).doing("read", path)?;
+    decode(&bytes, path)
+}
+
+/// What the bytes of the register at `path` say; fewer bytes than a register has are a damaged one.
+///
+/// # Errors
+/// `UnsupportedVersion`.
+pub(crate) fn decode(bytes: &[u8], path: &Path) -> Result<Content> {
+    let block = BLOCK_BYTES as usize;
+    let Some(bytes) = bytes.get(..REGISTER_BYTES) else { return Ok(Content::DAMAGED) };
+    let slots = [decode_slot(&bytes[..block], path)?, decode_slot(&bytes[block..2 * block], path)?];
+    let state = match (checked(&bytes[2 * block..], &STATE_MAGIC, path)?, slots) {
         (_, [None, None]) => CursorState::Damaged,
         (Some(raw), _) if raw.state == 1 => CursorState::Expired,
         // A damaged state block expires nobody.

@@ -20,7 +20,7 @@ use crate::disk::{Access, AlignedBuffer, Disk, DiskFile, FileIdentity, read_exac
 use crate::error::{Damage, Error, IoContext, Result};
 use crate::layout::{MARKS_FILE, UNFINISHED_SUFFIX};
 
-pub(crate) use slot::SLOT_BYTES;
+pub(crate) use slot::{SLOT_BYTES, decode as decode_slot};
 
 /// First segment of a stream that is kept.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -93,8 +93,11 @@ pub(super) fn encode(marks: &Marks) -> AlignedBuffer {
     block
 }
 
-pub(super) fn decode(block: &[u8], path: &Path) -> Result<Marks> {
-    let (raw, _) = RawSlot::ref_from_prefix(block).expect("the caller reads whole blocks");
+pub(crate) fn decode(block: &[u8], path: &Path) -> Result<Marks> {
+    if block.len() != SLOT_BYTES as usize {
+        return Err(damaged(path, "length of a slot", SLOT_BYTES, block.len()));
+    }
+    let (raw, _) = RawSlot::ref_from_prefix(block).expect("a slot holds it");
     if raw.magic != MAGIC {
         return Err(damaged(path, "magic of the mark register", MAGIC.escape_ascii(), raw.magic.escape_ascii()));
     }

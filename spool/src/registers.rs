@@ -1,0 +1,42 @@
+//! What the bytes of the two registers say, without a store around them: for tools, and for a fuzzer.
+
+use std::path::Path;
+
+use segments::Position;
+
+use crate::cursor::{CursorState, decode_register};
+use crate::error::Result;
+use crate::layout::cursor_path;
+use crate::mark::{Marks, decode_slot};
+
+/// One slot of a mark register: a block of 4096 bytes. `path` is for the error.
+///
+/// # Errors
+/// `Corrupt` for other bytes than a slot's, `UnsupportedVersion`.
+pub fn mark_slot(block: &[u8], path: &Path) -> Result<Marks> {
+    decode_slot(block, path)
+}
+
+/// The register of the cursor `name`: the position of each slot that is valid, and the state.
+///
+/// # Errors
+/// `UnsupportedVersion`. Damage is no error here: a slot that is not valid has no position.
+pub fn cursor_register(bytes: &[u8], name: &str) -> Result<([Option<Position>; 2], CursorState)> {
+    let content = decode_register(bytes, &cursor_path(Path::new(""), name))?;
+    Ok((content.slots.map(|slot| slot.map(|slot| slot.position)), content.state))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn too_few_bytes_are_damage() {
+        for length in [0, 1, 71, 4095, 12287] {
+            let bytes = vec![0; length];
+            let read = cursor_register(&bytes, "one").expect("damage is no error");
+            assert_eq!(read, ([None; 2], CursorState::Damaged));
+            assert!(mark_slot(&bytes, Path::new("m")).expect_err("no slot").is_corruption());
+        }
+    }
+}
