@@ -38,12 +38,19 @@ impl<D: Disk> Store<D> {
             )));
         }
         let owner = Owner { store: shared.store, stream: stream.kind, epoch: stream.epoch };
-        let (held, start) = shared.while_open(|| {
+        let held = shared.while_open(|| {
             // The start is read where retention cannot move it, and this one value is used for everything.
             let create = || create_register(shared, name, owner, stream);
             let (register, start) = shared.cursors.exclusively(create)?;
             Ok((shared.cursors.hold(name, register, start), start))
-        })?;
+        });
+        if let Err(error) = &held
+            && error.is_failed_sync()
+        {
+            // The name may be there and not be durable. Whoever asked again would find it and rely on its hold.
+            shared.poison(error.clone());
+        }
+        let (held, start) = held?;
         let begun = Cursor::attach(shared, stream, name, held, start).and_then(|mut cursor| {
             let resolved = match from {
                 CursorStart::Earliest => start,

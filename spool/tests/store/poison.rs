@@ -161,3 +161,17 @@ fn what_was_known_to_be_durable_is_remembered_under_every_name_of_the_folder() {
     let store = Store::open(&other, &options).expect("opened");
     assert_eq!(store.watermarks(TXN).durable.seqno.get(), 1, "the second record was not known to be durable");
 }
+
+#[test]
+fn a_registration_whose_folder_could_not_be_synced_ends_the_store() {
+    let world = SimWorld::new();
+    let store = world.create();
+    store.append_durable(TXN, entry(16, b"one")).expect("durable");
+    while store.step() {}
+    world.disk.borrow().fail(OperationKind::SyncDir, 1, Fault::Error(libc::EIO));
+    store.register("reader", TXN, spool::CursorStart::Earliest).expect_err("the folder could not be synced");
+    // The name is there, and a crash may take it away with all that it holds: nobody may attach to it now.
+    let failure = store.failure().expect("nothing is known about the folder any more");
+    assert!(failure.to_string().contains("cannot sync"), "{failure}");
+    assert!(matches!(store.cursor("reader"), Err(Error::Poisoned { .. })));
+}
