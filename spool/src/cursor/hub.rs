@@ -106,10 +106,12 @@ impl<D: Disk> CursorHub<D> {
         Self { disk, dir, environment, held: Mutex::default(), exclusion: Mutex::default() }
     }
 
-    /// When a store is opened: makes durable what the registers say, before retention acts upon it. Damaged ones and
-    /// those that are held are left alone.
-    pub(crate) fn settle(&self, names: &[String]) -> Result<()> {
-        for name in names {
+    /// When a store is opened: makes durable which registers there are and what they say, before a holder confirms and
+    /// retention acts upon it: a registration or removal may have been interrupted before its folder's sync. Damaged ones
+    /// and those that are held are left alone.
+    pub(crate) fn settle(&self) -> Result<()> {
+        self.disk.sync_dir(&self.dir).doing("sync", &self.dir)?;
+        for name in super::names(&self.disk, &self.dir)? {
             let path = self.dir.join(format!("{name}{CURSOR_SUFFIX}"));
             match Register::open(&self.disk, &path) {
                 Ok(Some((mut register, _))) => register.settle()?,
