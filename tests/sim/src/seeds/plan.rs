@@ -206,7 +206,7 @@ pub(super) fn crash(random: &mut Random) -> Crash {
 fn fail(random: &mut Random) -> Op {
     use OperationKind::{Create, Read, Rename, Shape, Sync, SyncDir, Unlink, Write};
     let kind = random.pick(&[Write, Write, Sync, Sync, SyncDir, Create, Rename, Unlink, Shape, Read]);
-    let errors = [libc::EIO, libc::ENOSPC, libc::EDQUOT, libc::ECANCELED];
+    let errors = [libc::EIO, libc::ENOSPC, libc::EDQUOT, libc::EINTR, libc::EAGAIN, libc::ECANCELED];
     let fault = match (kind, random.below(4)) {
         (Write, 0) => Fault::Short(random.pick(&[0, 1, 511, 512, 513])),
         _ => Fault::Error(random.pick(&errors)),
