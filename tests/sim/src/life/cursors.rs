@@ -44,7 +44,9 @@ impl Life {
     pub(super) fn detach(&mut self, cursor: u8) {
         let cursor = Self::index(cursor) as u8;
         self.note_detached();
-        if self.held.remove(&cursor).is_some() && !self.disk.has_stopped() && self.store().failure().is_none() {
+        let Some(held) = self.held.remove(&cursor) else { return };
+        drop(held);
+        if !self.disk.has_stopped() && self.store().failure().is_none() {
             // Dropping a cursor makes its position durable.
             self.cursor_mut(cursor).written();
         }

@@ -180,11 +180,14 @@ impl Life {
     pub fn calm(&mut self) {
         self.disk.clear_faults();
         self.disk.set_weather(Weather::calm());
-        self.is_disturbed = false;
+        self.is_calm = true;
+        // What an open store has in flight may still meet what was planned.
+        self.is_disturbed &= self.store.is_some();
     }
 
     pub(super) fn set_weather(&mut self, weather: Weather) {
         self.disk.set_weather(weather);
+        self.is_calm &= weather == Weather::calm();
         self.is_disturbed |= weather != Weather::calm();
         self.is_corrupt |= weather == Weather::corrupting();
     }
@@ -193,6 +196,7 @@ impl Life {
         match opened {
             Ok(store) => {
                 self.is_created = true;
+                self.is_disturbed &= !self.is_calm;
                 self.store = Some(store);
                 // The next group begins a segment, which is no rotation.
                 self.begun_before = self.begun() + 1;
@@ -230,8 +234,9 @@ impl Life {
         Store::open_on(disk, self.environment.clone(), Drive::Manual, Path::new(DIR), &self.options)
     }
 
-    pub(super) fn plan_fault(&mut self, kind: OperationKind, nth: u64, fault: Fault, for_ever: bool) {
-        self.is_disturbed = true;
+    /// An operation of the disk will fail.
+    pub fn plan(&mut self, kind: OperationKind, nth: u64, fault: Fault, for_ever: bool) {
+        (self.is_disturbed, self.is_calm) = (true, false);
         match for_ever {
             true => self.disk.fail_for_ever(kind, nth, fault),
             false => self.disk.fail(kind, nth, fault),

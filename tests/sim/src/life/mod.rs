@@ -60,6 +60,8 @@ pub struct Life {
     crash: Crash,
     /// A fault that may explain an error was planned or may come since the disk was last calm.
     is_disturbed: bool,
+    /// No further fault will come.
+    is_calm: bool,
     /// Bytes may have changed silently: the store may refuse and records may be missing, but none may be wrong.
     is_corrupt: bool,
     /// The damaged store was refused, which is how this life ends.
@@ -87,6 +89,7 @@ impl Life {
             last_body: 0,
             crash: Crash { lost: Lost::Unsynced, deeper: [0; 4] },
             is_disturbed: false,
+            is_calm: true,
             is_corrupt: false,
             is_over: false,
             begun_before: 0,
@@ -218,7 +221,7 @@ impl Life {
                 Ok(Ok(()))
             }
             Op::Fail { kind, nth, fault, for_ever } => {
-                self.plan_fault(kind, u64::from(nth), fault, for_ever);
+                self.plan(kind, u64::from(nth), fault, for_ever);
                 Ok(Ok(()))
             }
             Op::Weather(sky) => {
