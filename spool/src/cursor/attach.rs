@@ -154,6 +154,7 @@ pub(crate) fn info(
 /// First segment with a record after `seqno`.
 pub(crate) fn holds_from(table: &SegmentTable, seqno: Seqno) -> Option<SegmentId> {
     let mut content = table.entries().filter(|entry| entry.info.last_seqno != Seqno::NONE);
+    assert!(table.start().seqno != Seqno::NONE, "records count from one");
     content.find(|entry| entry.info.last_seqno > seqno).map(|entry| entry.info.id)
 }
 

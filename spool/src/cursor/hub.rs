@@ -37,6 +37,7 @@ impl<D: Disk> Held<D> {
 
     pub(crate) fn confirm(&self, position: Position, now: Duration) {
         let mut state = lock(&self.state);
+        assert!(now >= state.confirmed_at, "this clock never goes back");
         state.confirmed = position;
         state.confirmed_at = now;
     }
@@ -46,7 +47,11 @@ impl<D: Disk> Held<D> {
         let mut state = lock(&self.state);
         let confirmed = state.confirmed;
         let Some(register) = &mut state.register else { return Err(Error::Closed) };
-        if register.newest_says(confirmed) { Ok(()) } else { register.write(confirmed) }
+        if !register.newest_says(confirmed) {
+            register.write(confirmed)?;
+        }
+        assert!(register.newest_says(confirmed), "what was written is the newest");
+        Ok(())
     }
 
     /// Writes both slots: after a move that retention must not see in part.
@@ -55,7 +60,9 @@ impl<D: Disk> Held<D> {
         let confirmed = state.confirmed;
         let Some(register) = &mut state.register else { return Err(Error::Closed) };
         register.write(confirmed)?;
-        register.write(confirmed)
+        register.write(confirmed)?;
+        assert!(register.says(confirmed), "both slots were written");
+        Ok(())
     }
 
     /// Writes the newest slot if it is behind, and the other one too once the cursor is idle. True when something is
@@ -74,6 +81,7 @@ impl<D: Disk> Held<D> {
         if idle {
             register.write(confirmed)?;
         }
+        assert!(!idle || register.says(confirmed), "an idle cursor holds no more than it needs");
         Ok(!idle)
     }
 
