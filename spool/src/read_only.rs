@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use segments::{Footer, Position, ScanEnd, SegmentHeader, Seqno, StoreId, StreamKind, parse_segment_file_name};
 
-use crate::cursor::{CursorInfo, Place, SegmentView, StreamReader, holds_from, info, latest_entry, names, peek};
+use crate::cursor::{CursorInfo, Place, SegmentView, StreamReader, holds_from, info, latest_entry, names, peek_listed};
 use crate::disk::{Access, Backend, Disk, SystemDisk};
 use crate::error::{Error, IoContext, Result};
 use crate::layout::{CURSORS_DIR, cursor_path, segment_path, stream_dir};
@@ -178,7 +178,7 @@ impl<D: Disk> ReadOnlyStore<D> {
     pub fn cursors(&self) -> Result<Vec<CursorInfo>> {
         let mut found = Vec::new();
         for name in names(&self.disk, &self.dir.join(CURSORS_DIR))? {
-            let content = peek(&self.disk, &cursor_path(&self.dir, &name))?;
+            let Some(content) = peek_listed(&self.disk, &cursor_path(&self.dir, &name))? else { continue };
             // Where a stream cannot be read, its cursors are shown without what they hold.
             let holds = |stream, oldest| self.table(stream).ok().and_then(|table| holds_from(&table, oldest));
             found.push(info(name, &content, holds));

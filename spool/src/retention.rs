@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use segments::{Position, SegmentId, Seqno, StreamKind, UnixMicros, planted};
 
-use crate::cursor::{CursorState, entry_first, peek};
+use crate::cursor::{CursorState, entry_first, peek_listed};
 use crate::disk::{Access, Disk, DiskFile};
 use crate::error::{IoContext, Result};
 use crate::layout::{cursor_path, segment_path, stream_dir};
@@ -277,7 +277,7 @@ fn look<D: Disk>(shared: &Shared<D>, kind: StreamKind) -> Result<Option<Floor>> 
     };
     let mut cursors = Vec::new();
     for name in crate::cursor::names(&shared.disk, shared.cursors.dir())? {
-        let content = peek(&shared.disk, &cursor_path(&shared.dir, &name))?;
+        let Some(content) = peek_listed(&shared.disk, &cursor_path(&shared.dir, &name))? else { continue };
         match content.oldest() {
             Some(slot) if slot.owner.stream == kind && content.state == CursorState::Active => {
                 cursors.push((name, Some(slot.position)));

@@ -198,12 +198,9 @@ impl<D: Disk> Inner<D> {
 
     /// Lets go of files and locks; operations still in flight end first.
     fn release(&self) {
-        let _ = lock(&self.shared.ended).get_or_insert(Error::Closed);
+        let ended = lock(&self.shared.ended).get_or_insert(Error::Closed).clone();
         let _nobody_else = lock(&self.shared.housekeeping);
-        if let Some(mut committer) = lock(&self.shared.committer).take() {
-            committer.finish(&self.shared);
-        }
-        let ended = self.shared.check_open().expect_err("it has ended");
+        drop(lock(&self.shared.committer).take());
         // Segments that were to be sealed are open under the writer's lock; the next opening seals them.
         self.shared.maintenance.clear();
         self.shared.cursors.release();
