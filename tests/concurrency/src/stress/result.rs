@@ -33,6 +33,7 @@ struct OfBackend {
 #[must_use]
 pub fn on_both_backends(dir: &Path, removals: u64, seed: u64) -> String {
     println!("stress in {}: seed {seed}, {removals} removals on each backend", dir.display());
+    let commit = first_line("git", &["rev-parse", "HEAD"]);
     let one = |(name, backend): (&'static str, Backend)| {
         let inside = dir.join(format!("stress-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&inside).expect("a folder");
@@ -44,7 +45,7 @@ pub fn on_both_backends(dir: &Path, removals: u64, seed: u64) -> String {
     let backends: Vec<_> = [("pwrite", Backend::Pwrite), ("io_uring", Backend::IoUring)].into_iter().map(one).collect();
     let outcome = Outcome {
         schema_version: 1,
-        commit: first_line("git", &["rev-parse", "HEAD"]),
+        commit,
         seed,
         file_system: first_line("stat", &["-f", "-c", "%T", &dir.to_string_lossy()]),
         kernel: first_line("uname", &["-r"]),
