@@ -7,11 +7,12 @@ OUT    := $(or $(CARGO_TARGET_DIR),target)/release
 KEEP   ?=
 REMOVALS   ?= 10000
 STRESS_DIR ?= $(or $(CARGO_TARGET_DIR),target)/tmp/stress
+CYCLES ?= 10
 
 PROGRAMS := walspool walspool-inspect
 
 .DEFAULT_GOAL := help
-.PHONY: help build install demo test test-big test-schedules stress lint format bench servers clean distclean
+.PHONY: help build install demo crash test test-big test-schedules stress lint format bench servers clean distclean
 
 help: ## print this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-18s %s\n", $$1, $$2 }'
@@ -40,6 +41,10 @@ stress: ## 8 readers while REMOVALS segments on each backend are removed and rec
 	$(CARGO) build --release -p walspool-concurrency
 	mkdir -p tests/results "$(STRESS_DIR)"
 	$(OUT)/walspool-concurrency stress "$(STRESS_DIR)" --removals $(REMOVALS) --result tests/results/stress-$(shell date +%F).json
+
+crash: ## real crashes on real files, as root: kill -9, file systems shut down, write caches lost (CYCLES=10; RECORD=1 keeps the results)
+	$(CARGO) build --release -p walspool-crash
+	@$(OUT)/walspool-crash --cycles $(CYCLES) $(if $(RECORD),--record tests/results)
 
 lint: ## formatting, clippy without a warning, and the repository's own rules
 	$(CARGO) fmt --all --check

@@ -66,6 +66,7 @@ impl<F> Maintenance<F> {
         if !jobs.prepare.contains(&stream) {
             jobs.prepare.push(stream);
         }
+        assert!(jobs.prepare.len() <= StreamKind::PERMANENT.len(), "one request per stream: {:?}", jobs.prepare);
         self.wake.notify_one();
     }
 
@@ -75,6 +76,7 @@ impl<F> Maintenance<F> {
         if !jobs.urgent.contains(&stream) {
             jobs.urgent.push(stream);
         }
+        assert!(jobs.urgent.len() <= StreamKind::PERMANENT.len(), "one request per stream: {:?}", jobs.urgent);
         drop(jobs);
         self.request_prepare(stream);
     }
@@ -119,8 +121,10 @@ impl<F> Maintenance<F> {
         let mut jobs = lock(&self.jobs);
         if let Some(stream) = jobs.prepare.first().copied() {
             jobs.prepare.remove(0);
+            assert!(!jobs.prepare.contains(&stream), "a stream is asked for once");
             return Some(Job::Prepare(stream));
         }
+        assert!(jobs.prepare.is_empty(), "preparing comes first");
         if let Some((stream, full)) = jobs.seals.pop_front() {
             return Some(Job::Seal(stream, Box::new(full)));
         }
@@ -158,6 +162,7 @@ impl<F> Maintenance<F> {
         let mut jobs = lock(&self.jobs);
         let before = jobs.urgent.len();
         jobs.urgent.retain(|urgent| *urgent != stream);
+        assert!(before - jobs.urgent.len() <= 1, "a stream is asked for once");
         jobs.urgent.len() < before
     }
 }
@@ -220,8 +225,14 @@ fn prepare<D: Disk>(shared: &Shared<D>, kind: StreamKind) -> Result<()> {
         Ok(prepared) => {
             let geometry = &stream.geometry;
             let (start, size) = (geometry.content_start(), geometry.segment_bytes);
+            assert!(prepared.header.segment == segment && prepared.header.stream == kind);
+            assert_eq!(prepared.header.epoch, stream.epoch);
+            assert_eq!(prepared.header.geometry, stream.geometry);
             stream.table().add(SegmentEntry::empty(segment, prepared.header.incarnation, start, size));
-            stream.prepared().push_back(prepared);
+            let mut waiting = stream.prepared();
+            waiting.push_back(prepared);
+            assert_eq!(waiting.len(), 1, "one prepared segment waits");
+            drop(waiting);
             shared.hub.signal();
             Ok(())
         }
@@ -241,6 +252,13 @@ fn seal<D: Disk>(shared: &Shared<D>, kind: StreamKind, full: &FullSegment<D::Fil
     let path = segment_path(&shared.dir, kind, full.header.segment);
     let footer = Footer::new(&full.header, &full.summary, full.entry_before, Vec::new());
     assert!(shared.stream(kind).table().durable().segment >= full.header.segment, "its groups are durable");
+    {
+        let table = shared.stream(kind).table();
+        let entry = table.get(full.header.segment).expect("retention leaves what is not sealed");
+        assert!(entry.info.state == SegmentState::Full && entry.incarnation == full.header.incarnation);
+        assert_eq!((entry.info.first_seqno, entry.info.last_seqno), (footer.first_seqno, footer.last_seqno));
+        assert!(entry.info.used_bytes == footer.used_bytes && entry.info.last_entry == footer.last_entry);
+    }
     write_footer(&*full.file, &footer, &geometry).doing("write the footer of", &path)?;
     shared.stream(kind).table().set_state(full.header.segment, SegmentState::Sealed);
     write_marks(shared)
@@ -253,6 +271,8 @@ pub(crate) fn write_footer(
     geometry: &segments::Geometry,
 ) -> std::io::Result<()> {
     let encoded = footer.encode(geometry);
+    assert_eq!(encoded.len() as u64, geometry.segment_bytes - geometry.content_end(), "it fills the reserved tail");
+    assert!(footer.used_bytes <= geometry.content_end(), "no content lies under it");
     let mut tail = AlignedBuffer::zeroed(encoded.len());
     tail.copy_from_slice(&encoded);
     let at = if planted!("footer_in_the_wrong_place") { footer.used_bytes } else { geometry.content_end() };
@@ -270,7 +290,9 @@ pub(crate) fn write_marks<D: Disk>(shared: &Shared<D>) -> Result<()> {
     for stream in &shared.streams {
         let durable = stream.table().durable();
         let mark = &mut register.marks_mut().stream_mut(stream.kind).mark;
+        assert!(durable.position.seqno <= stream.watermarks().appended.seqno);
         if durable.place() > mark.place() {
+            assert!(durable.position.seqno >= mark.position.seqno, "a mark goes on in records and in place");
             *mark = durable;
             if planted!("mark_beyond_the_durable_end") {
                 mark.offset += u64::from(stream.geometry.block_bytes);

@@ -122,6 +122,17 @@ impl<D: Disk> Shared<D> {
         self.hub.signal();
     }
 
+    /// Stops the store where a sync of its folders or registers failed: nothing is known then about which names are
+    /// durable, and a second sync would say nothing.
+    pub(crate) fn unless_sync_failed<T>(&self, done: Result<T>) -> Result<T> {
+        if let Err(error) = &done
+            && error.is_failed_sync()
+        {
+            self.poison(error.clone());
+        }
+        done
+    }
+
     /// One maintenance job, done by the caller. False when none is due.
     pub(crate) fn maintain(&self) -> bool {
         !self.is_ended() && maintenance::step(self)

@@ -28,7 +28,7 @@ impl<D: Disk> Store<D> {
     ///
     /// # Errors
     /// `AlreadyRegistered`, `Invalid` for a name that is none, `CursorBelowStart` and `CursorBeyondEnd` for an LSN that
-    /// the stream does not reach, `Io`.
+    /// the stream does not reach, `Io` (the store stops writing where a sync failed).
     pub fn register(&self, name: &str, stream: StreamKind, from: CursorStart) -> Result<Cursor<D>> {
         let shared = self.shared();
         let stream = shared.named_stream(stream)?;
@@ -38,12 +38,13 @@ impl<D: Disk> Store<D> {
             )));
         }
         let owner = Owner { store: shared.store, stream: stream.kind, epoch: stream.epoch };
-        let (held, start) = shared.while_open(|| {
+        let made = shared.while_open(|| {
             // The start is read where retention cannot move it, and this one value is used for everything.
             let create = || create_register(shared, name, owner, stream);
             let (register, start) = shared.cursors.exclusively(create)?;
             Ok((shared.cursors.hold(name, register, start), start))
-        })?;
+        });
+        let (held, start) = shared.unless_sync_failed(made)?;
         let begun = Cursor::attach(shared, stream, name, held, start).and_then(|mut cursor| {
             let resolved = match from {
                 CursorStart::Earliest => start,
@@ -84,7 +85,7 @@ impl<D: Disk> Store<D> {
     /// Removes a cursor, and with it what it holds.
     ///
     /// # Errors
-    /// `Unregistered`, `CursorHeld`, `Io`.
+    /// `Unregistered`, `CursorHeld`, `Io` (the store stops writing where a sync failed).
     pub fn unregister(&self, name: &str) -> Result<()> {
         let shared = self.shared();
         if !self.cursor_names()?.iter().any(|found| found == name) {
@@ -105,7 +106,7 @@ impl<D: Disk> Store<D> {
             drop(held);
             Ok(())
         };
-        shared.while_open(|| shared.cursors.exclusively(remove))
+        shared.unless_sync_failed(shared.while_open(|| shared.cursors.exclusively(remove)))
     }
 
     /// Every registered cursor, by name.
@@ -153,6 +154,7 @@ pub(crate) fn info(
 /// First segment with a record after `seqno`.
 pub(crate) fn holds_from(table: &SegmentTable, seqno: Seqno) -> Option<SegmentId> {
     let mut content = table.entries().filter(|entry| entry.info.last_seqno != Seqno::NONE);
+    assert!(table.start().seqno != Seqno::NONE, "records count from one");
     content.find(|entry| entry.info.last_seqno > seqno).map(|entry| entry.info.id)
 }
 

@@ -96,18 +96,25 @@ impl<D: Disk> Collector<D> {
     }
 
     fn keep(&mut self, span: RecordSpan, place: Place) {
+        let before = self.records.last().map(|last| last.meta.seqno);
+        assert!(before.is_none_or(|before| before < span.meta.seqno), "records come in order");
+        assert!(span.window < self.windows.len() && span.meta.seqno <= self.end);
         self.bytes += span.body_bytes;
         self.records.push(span);
         self.places.push(place);
+        assert_eq!(self.records.len(), self.places.len());
     }
 
     fn drop_from(&mut self, index: usize) {
         self.bytes -= self.records[index..].iter().map(|span| span.body_bytes).sum::<usize>();
         self.records.truncate(index);
         self.places.truncate(index);
+        assert!(self.records.len() == index && self.places.len() == index);
     }
 
     fn end_entry(&mut self, first: Seqno, meta: &RecordMeta) {
+        assert!(first <= meta.seqno && meta.last, "an entry ends with LAST");
+        assert!(self.entry_end.is_none_or(|before| before.seqno < first), "entries follow each other");
         self.entries.push((first, meta.seqno));
         self.entry_end = Some(Position { seqno: meta.seqno, lsn: meta.lsn, timeline: meta.timeline });
     }
@@ -271,6 +278,9 @@ fn finish<D: Disk>(mut collector: Collector<D>, progress: &mut Progress, place: 
 fn collected<D: Disk>(collector: Collector<D>, after: Progress) -> Collected<D> {
     let Collector { windows, records, entries, entry_end, .. } = collector;
     assert!(!records.is_empty() && records.last().is_some_and(|span| span.meta.seqno < after.next));
+    assert!(records.iter().all(|span| span.window < windows.len()));
+    assert!(!entries.is_empty(), "a batch holds an entry, or a part of one");
+    assert!(entry_end.is_none_or(|end| records.last().is_some_and(|span| end.seqno <= span.meta.seqno)));
     Collected { windows, records, entries, entry_end, after }
 }
 

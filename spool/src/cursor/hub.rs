@@ -37,6 +37,7 @@ impl<D: Disk> Held<D> {
 
     pub(crate) fn confirm(&self, position: Position, now: Duration) {
         let mut state = lock(&self.state);
+        assert!(now >= state.confirmed_at, "this clock never goes back");
         state.confirmed = position;
         state.confirmed_at = now;
     }
@@ -46,7 +47,11 @@ impl<D: Disk> Held<D> {
         let mut state = lock(&self.state);
         let confirmed = state.confirmed;
         let Some(register) = &mut state.register else { return Err(Error::Closed) };
-        if register.newest_says(confirmed) { Ok(()) } else { register.write(confirmed) }
+        if !register.newest_says(confirmed) {
+            register.write(confirmed)?;
+        }
+        assert!(register.newest_says(confirmed), "what was written is the newest");
+        Ok(())
     }
 
     /// Writes both slots: after a move that retention must not see in part.
@@ -55,7 +60,9 @@ impl<D: Disk> Held<D> {
         let confirmed = state.confirmed;
         let Some(register) = &mut state.register else { return Err(Error::Closed) };
         register.write(confirmed)?;
-        register.write(confirmed)
+        register.write(confirmed)?;
+        assert!(register.says(confirmed), "both slots were written");
+        Ok(())
     }
 
     /// Writes the newest slot if it is behind, and the other one too once the cursor is idle. True when something is
@@ -74,6 +81,7 @@ impl<D: Disk> Held<D> {
         if idle {
             register.write(confirmed)?;
         }
+        assert!(!idle || register.says(confirmed), "an idle cursor holds no more than it needs");
         Ok(!idle)
     }
 
@@ -106,10 +114,12 @@ impl<D: Disk> CursorHub<D> {
         Self { disk, dir, environment, held: Mutex::default(), exclusion: Mutex::default() }
     }
 
-    /// When a store is opened: makes durable what the registers say, before retention acts upon it. Damaged ones and
-    /// those that are held are left alone.
-    pub(crate) fn settle(&self, names: &[String]) -> Result<()> {
-        for name in names {
+    /// When a store is opened: makes durable which registers there are and what they say, before a holder confirms and
+    /// retention acts upon it: a registration or removal may have been interrupted before its folder's sync. Damaged ones
+    /// and those that are held are left alone.
+    pub(crate) fn settle(&self) -> Result<()> {
+        self.disk.sync_dir(&self.dir).doing("sync", &self.dir)?;
+        for name in super::names(&self.disk, &self.dir)? {
             let path = self.dir.join(format!("{name}{CURSOR_SUFFIX}"));
             match Register::open(&self.disk, &path) {
                 Ok(Some((mut register, _))) => register.settle()?,

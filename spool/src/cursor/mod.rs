@@ -133,9 +133,11 @@ impl<D: Disk> Cursor<D> {
         let next = position.seqno.next();
         self.check_kept(next, position)?;
         let place = self.reader.place_of(next)?;
+        assert!(place.segment >= self.reader.start().segment, "what is kept lies at or behind the start");
         self.progress = Progress::at(place, next);
         self.open_entries.clear();
         self.delivered = position.seqno;
+        assert!(self.progress.next > self.delivered);
         Ok(())
     }
 
@@ -195,6 +197,7 @@ impl<D: Disk> Cursor<D> {
 
     fn finish(&mut self, progress: Progress, last: Seqno, entries: impl Iterator<Item = (Seqno, Seqno)>) {
         assert!(last > self.delivered, "batches go forward");
+        assert!(progress.next > last, "what was handed out does not come again");
         self.delivered = last;
         self.progress = progress;
         for (first, entry_last) in entries.filter(|(first, last)| first < last) {
@@ -281,6 +284,7 @@ impl<D: Disk> Cursor<D> {
             return invalid(format!("it lies inside the entry of records {first} to {last}"));
         }
         if position.seqno > confirmed.seqno {
+            assert!(position.seqno <= self.stream.watermarks().durable.seqno, "only what is durable is handed out");
             let now = self.shared.environment.clock.elapsed();
             self.held.confirm(position, now);
             self.shared.maintenance.note_confirmed(now);
@@ -344,6 +348,8 @@ impl<D: Disk> Cursor<D> {
     }
 
     fn move_to(&mut self, position: Position) -> Result<()> {
+        assert!(position.seqno <= self.end().seqno, "{position} lies beyond the end");
+        assert!(position.seqno.next() >= self.reader.start().seqno, "{position} lies below the start");
         self.held.confirm(position, self.shared.environment.clock.elapsed());
         let written = self.held.write_both();
         self.checked(written)?;

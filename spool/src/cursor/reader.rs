@@ -39,6 +39,7 @@ impl<F: Send + Sync> SegmentView for Stream<F> {
 
 /// Bytes read at once from a segment that is not sealed.
 const READ_AHEAD_BYTES: u64 = 256 << 10;
+const _: () = assert!(READ_AHEAD_BYTES.is_multiple_of(AlignedBuffer::ALIGNMENT as u64));
 
 /// Times that a segment is opened again because it changed between its name and its lock.
 const OPEN_ATTEMPTS_MAX: u32 = 3;
@@ -136,6 +137,7 @@ impl<D: Disk, V: SegmentView> StreamReader<D, V> {
                 false => Err(self.removed(place.segment)),
             };
         };
+        assert!(place.offset <= self.geometry.content_end(), "no place lies in the reserved tail");
         if place.offset >= entry.info.used_bytes {
             // A full segment's last groups may not be durable yet; content behind it says that they are.
             let ended = entry.info.state == SegmentState::Sealed || next_has_content;
@@ -168,11 +170,15 @@ impl<D: Disk, V: SegmentView> StreamReader<D, V> {
     }
 
     fn memory_window(&self, place: Place, entry: &SegmentEntry, group: &TailGroup) -> Window<D> {
+        assert!(group.segment == place.segment && group.offset == place.offset);
         let end = place.offset + group.group_bytes as u64;
+        assert!(end <= entry.info.used_bytes, "only durable groups are in memory");
         self.window_of(place, entry, end, Bytes::Memory(Arc::clone(&group.buffer)))
     }
 
     fn window_of(&self, place: Place, entry: &SegmentEntry, end: u64, bytes: Bytes<D>) -> Window<D> {
+        assert!(entry.info.id == place.segment && place.offset < end && end <= entry.info.used_bytes);
+        assert!(place.offset.is_multiple_of(u64::from(self.geometry.block_bytes)), "groups begin at blocks");
         let (segment, incarnation, geometry) = (place.segment, entry.incarnation, self.geometry);
         Window { segment, incarnation, geometry, start: place.offset, end, bytes }
     }
@@ -245,6 +251,7 @@ impl<D: Disk, V: SegmentView> StreamReader<D, V> {
     /// Reads whole groups from `place` on, one at least.
     fn read_groups(&self, file: &D::File, place: Place, entry: &SegmentEntry) -> Result<(AlignedBuffer, u64)> {
         let path = self.path(place.segment);
+        assert!(place.offset < entry.info.used_bytes, "something durable lies here");
         let durable_bytes = entry.info.used_bytes - place.offset;
         let mut wanted = READ_AHEAD_BYTES.min(durable_bytes);
         loop {
@@ -258,6 +265,7 @@ impl<D: Disk, V: SegmentView> StreamReader<D, V> {
             while let Some(header) = decode(end).filter(|header| end + u64::from(header.group_bytes) <= wanted) {
                 end += u64::from(header.group_bytes);
             }
+            assert!(end <= wanted && wanted <= durable_bytes, "nothing is read behind the durable end");
             if end > 0 {
                 return Ok((buffer, place.offset + end));
             }

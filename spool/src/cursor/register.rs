@@ -217,6 +217,7 @@ impl<D: Disk> Register<D> {
         register.write(position)?;
         register.write(position)?;
         register.file.sync_all().doing("sync", path)?;
+        assert!(register.says(position), "a new register says the same twice");
         Ok(register)
     }
 
@@ -233,6 +234,7 @@ impl<D: Disk> Register<D> {
         };
         let owner = newest.owner;
         let slots = content.slots;
+        assert!(content.state != CursorState::Damaged, "one slot is valid");
         Ok(Some((Self { file, path: path.to_owned(), owner, slots }, content)))
     }
 
@@ -242,6 +244,7 @@ impl<D: Disk> Register<D> {
     pub(crate) fn settle(&mut self) -> Result<()> {
         let newest_index = self.newest_index().expect("an open register has a valid slot");
         let newest = self.slots[newest_index].expect("it is valid");
+        assert!(self.slots.iter().flatten().all(|slot| slot.generation <= newest.generation));
         if planted!("cursor_register_believed_as_read") {
             return Ok(());
         }
@@ -259,6 +262,9 @@ impl<D: Disk> Register<D> {
     }
 
     fn write_slot(&mut self, index: usize, slot: Slot) -> Result<()> {
+        assert!(index < 2 && slot.owner == self.owner, "a register is of one owner");
+        let newest = self.slots.iter().flatten().map(|slot| slot.generation).max();
+        assert!(newest.is_none_or(|newest| slot.generation >= newest), "generations grow");
         let offset = index as u64 * u64::from(BLOCK_BYTES);
         write_all_at(&self.file, &encode_slot(&slot, name_checksum(&self.path)), offset, BLOCK_BYTES)
             .doing("write", &self.path)?;

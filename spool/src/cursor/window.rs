@@ -41,6 +41,7 @@ impl<D: Disk> Window<D> {
 
     fn from(&self, offset: u64) -> &[u8] {
         assert!(self.start <= offset && offset <= self.end);
+        assert!(offset >= self.geometry.content_start() && self.end <= self.geometry.content_end());
         let (from, to) = (offset as usize, self.end as usize);
         match &self.bytes {
             Bytes::Mapped { map, .. } => &(**map).as_ref()[from..to],
@@ -70,6 +71,7 @@ impl<D: Disk> Window<D> {
 
     /// A record that was verified before.
     pub(super) fn record(&self, span: &RecordSpan) -> RecordRef<'_> {
+        assert!(span.offset + span.body_bytes as u64 <= self.end, "the record was verified here");
         let body = &self.from(span.offset)[segments::RECORD_HEADER_BYTES..][..span.body_bytes];
         let RecordSpan { meta, offset, body_checksum, header_checksum, .. } = *span;
         RecordRef { meta, body, offset, body_checksum, header_checksum }

@@ -82,6 +82,22 @@ impl Marks {
     }
 }
 
+impl StreamMarks {
+    /// What holds of whatever this process writes.
+    fn check(&self) {
+        assert_eq!(self.geometry.check(), Ok(()), "{}: sizes are checked where they are read", self.stream);
+        assert!(self.start.segment.get() > 0 && self.start.seqno != Seqno::NONE, "{self:?}");
+        assert_eq!(self.start.segment == SegmentId::FIRST, self.start == StreamStart::NEW, "{self:?}");
+        if !self.mark.is_none() {
+            let offset = self.mark.offset;
+            assert!(offset > self.geometry.content_start() && offset <= self.geometry.content_end(), "{self:?}");
+            assert!(offset.is_multiple_of(u64::from(self.geometry.block_bytes)), "{self:?}");
+            assert!(self.mark.segment >= self.start.segment, "the durable end is never removed: {self:?}");
+            assert!(self.mark.position.seqno.next() >= self.start.seqno, "{self:?}");
+        }
+    }
+}
+
 /// The open register, with what was last written.
 #[derive(Debug)]
 pub(crate) struct MarkRegister<D: Disk> {
@@ -107,7 +123,9 @@ impl<D: Disk> MarkRegister<D> {
         file.allocate(2 * u64::from(SLOT_BYTES)).doing("allocate", &unfinished)?;
         let identity = file.identity().doing("look at", &unfinished)?;
         let mut register = Self { file, identity, path: unfinished.clone(), marks, newest_slot: 0 };
+        let before = register.marks.generation;
         register.write_both()?;
+        assert!(register.marks.generation > before, "every write is counted");
         register.file.sync_all().doing("sync", &unfinished)?;
         disk.rename(&unfinished, &path).doing("rename", &unfinished)?;
         disk.sync_dir(dir).doing("sync", dir)?;
@@ -119,6 +137,7 @@ impl<D: Disk> MarkRegister<D> {
         let path = dir.join(MARKS_FILE);
         let file = disk.open(&path, Access::Write { block_bytes: SLOT_BYTES }).doing("open", &path)?;
         let (marks, newest_slot) = read(&file, &path)?;
+        assert!(newest_slot < 2, "there are two slots");
         let identity = file.identity().doing("look at", &path)?;
         Ok(Self { file, identity, path, marks, newest_slot })
     }
@@ -139,6 +158,8 @@ impl<D: Disk> MarkRegister<D> {
     }
 
     fn write_slot(&self, slot: u64) -> Result<()> {
+        assert!(slot < 2, "there are two slots");
+        self.marks.streams.iter().for_each(StreamMarks::check);
         let block = slot::encode(&self.marks);
         assert_eq!(block.len(), SLOT_BYTES as usize);
         let offset = u64::from(SLOT_BYTES) * slot;
@@ -179,7 +200,8 @@ impl<D: Disk> MarkRegister<D> {
     /// # Errors
     /// The caller poisons the store: nothing is known about the slot any more.
     pub(crate) fn write(&mut self) -> Result<()> {
-        self.marks.generation += 1;
+        self.marks.generation = self.marks.generation.checked_add(1).expect("2^64 writes take ages");
+        assert!(self.newest_slot < 2, "there are two slots");
         let slot = if planted!("mark_in_the_same_slot") { 0 } else { 1 - self.newest_slot };
         self.newest_slot = slot;
         self.write_slot(slot)
@@ -281,7 +303,7 @@ pub(crate) mod tests {
         for stopped_operation in 1..=2 {
             let disk = created();
             let mut register = MarkRegister::open(&disk, dir).expect("opened");
-            register.marks_mut().stream_mut(StreamKind::Txn).mark.offset = 9999;
+            register.marks_mut().stream_mut(StreamKind::Txn).mark.offset = 8704;
             disk.fail(OperationKind::Change, stopped_operation, Fault::Stop);
             register.write().expect_err("the machine stopped");
             let disk = disk.crash(Loss::Unsynced);

@@ -86,6 +86,10 @@ pub(super) fn encode(marks: &Marks) -> AlignedBuffer {
         reserved: [0; 16],
         streams,
     };
+    assert!(
+        raw.streams.iter().zip(StreamKind::PERMANENT).all(|(raw, kind)| raw.kind == kind.number()),
+        "in this order"
+    );
     let mut block = AlignedBuffer::zeroed(SLOT_BYTES as usize);
     block[..size_of::<RawSlot>()].copy_from_slice(raw.as_bytes());
     let sum = checksum(&block);

@@ -94,8 +94,15 @@ impl<D: Disk> Examination<'_, D> {
         let mark = if planted!("cut_below_mark") { Mark::default() } else { mark };
         self.check_mark(&looked, &mark)?;
         let facts: Vec<Facts> = looked.iter().map(Looked::facts).collect();
+        assert_eq!(facts.len(), kept.len(), "every segment was looked at");
+        assert!(facts.windows(2).all(|pair| pair[0].segment < pair[1].segment), "in order");
         let plan = decide(&facts, marks.start, &mark).map_err(|refusal| self.refused(marks.stream, &refusal))?;
         tracing::debug!(stream = %marks.stream, rows = ?plan.rows, "recovery has decided");
+        assert_eq!(plan.rows.len(), looked.len(), "a row for each");
+        assert!(
+            plan.next_seqno >= marks.start.seqno && plan.next_seqno > mark.position.seqno,
+            "nothing below the mark goes"
+        );
         Ok(Examined { marks: *marks, below_start, looked, plan })
     }
 
@@ -156,6 +163,7 @@ impl<D: Disk> Examination<'_, D> {
             Drive::Manual => 1,
             Drive::Threads => 1 + self.lock_wait.as_millis() / LOCK_PAUSE.as_millis(),
         };
+        assert!(attempts > 0, "asked once at least");
         for attempt in 1..=attempts {
             if file.try_lock_writer().doing("lock", path)? {
                 return Ok(());
@@ -220,8 +228,10 @@ fn scan_known<F: DiskFile>(
     if whole.summary.used_bytes <= ceiling {
         return Ok((whole, false));
     }
+    assert!(ceiling >= content_start && ceiling <= header.geometry.content_end());
     let known_part = scan_groups(file, header, expected, &marks.mark, Some(ceiling))?;
     assert!(known_part.summary.used_bytes <= ceiling);
+    assert!(known_part.summary.record_count < whole.summary.record_count, "something was left out");
     Ok((known_part, true))
 }
 
@@ -255,5 +265,7 @@ fn highest_mark<F>(looked: &[Looked<F>], register: Mark) -> Mark {
         Found::Unsealed { scan, .. } => Some(scan.mark),
         Found::Sealed { .. } => None,
     });
-    scanned.chain([register]).max_by_key(Mark::place).unwrap_or(register)
+    let highest = scanned.chain([register]).max_by_key(Mark::place).unwrap_or(register);
+    assert!(highest.place() >= register.place(), "a mark is never lowered");
+    highest
 }

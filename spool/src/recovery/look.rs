@@ -51,6 +51,7 @@ pub(crate) fn read_header(file: &impl DiskFile, expected: &Expected) -> Result<S
     if length < u64::from(block_bytes) {
         return Err(expected.damage("file length", length, expected.geometry.segment_bytes, length));
     }
+    assert_eq!(expected.geometry.check(), Ok(()), "sizes are checked where they are read");
     let block = read_exact_direct(file, 0, block_bytes as usize, block_bytes).doing("read", &expected.path)?;
     let header = SegmentHeader::decode(&block).map_err(|error| expected.format(error))?;
     let (store, stream, segment) = (expected.store, expected.stream, expected.segment);
@@ -80,6 +81,7 @@ pub(crate) fn read_footer(file: &impl DiskFile, header: &SegmentHeader, expected
     let geometry = &header.geometry;
     let (at, bytes) = (geometry.content_end(), geometry.tail_bytes as usize);
     let tail = read_exact_direct(file, at, bytes, geometry.block_bytes).doing("read", &expected.path)?;
+    assert_eq!(tail.len(), bytes);
     match Footer::decode(&tail, header) {
         Ok(footer) => Ok(Some(footer)),
         Err(FormatError::NotSealed { .. }) => Ok(None),
@@ -107,8 +109,10 @@ pub(crate) fn scan_groups(
         first_seqno: None,
         marked_end: if mark.segment == header.segment { mark.offset } else { 0 },
     };
+    assert!(end >= geometry.content_start() && end <= geometry.content_end());
     let mut source = DiskSource::new(file, geometry, end);
     let scan = scan(&mut source, &start, |_| {}).doing("read", &expected.path)?;
+    assert!(scan.summary.used_bytes <= end.max(geometry.content_start()), "nothing is read behind the ceiling");
     match &scan.end {
         ScanEnd::Corrupt { fault, records } => Err(corrupt(fault.clone(), *records, expected)),
         // Its checksum holds, so this is no torn write: a newer version wrote it and may have acknowledged it.

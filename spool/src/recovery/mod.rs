@@ -145,6 +145,8 @@ impl<D: Disk> Recovery<'_, D> {
         for (segment, file) in retired.into_iter().rev() {
             self.retire(marks.stream, segment, file)?;
         }
+        assert!(rows.iter().all(|row| row.row.decision() != Decision::Refuse), "what is refused is not carried out");
+        assert!(rows.windows(2).all(|pair| pair[0].segment < pair[1].segment), "one row per segment, in order");
         Ok(publish(&marks, footers, usable, rows, plan.next_seqno))
     }
 
@@ -192,6 +194,8 @@ fn seal(file: &impl DiskFile, header: &SegmentHeader, scan: &Scan, entry_before:
     let geometry = &header.geometry;
     let footer = Footer::new(header, &scan.summary, entry_before, Vec::new());
     assert_eq!(footer.used_bytes, scan.summary.used_bytes);
+    assert!(footer.used_bytes > geometry.content_start(), "only content is sealed");
+    assert_eq!((footer.segment, footer.incarnation), (header.segment, header.incarnation));
     let free_bytes = geometry.content_end() - footer.used_bytes;
     file.punch(footer.used_bytes, free_bytes).doing("punch", path)?;
     write_footer(file, &footer, geometry).doing("write the footer of", path)?;
@@ -213,6 +217,11 @@ fn publish<F>(
     let entry_end = if planted!("entry_end_of_the_oldest_segment") { oldest } else { entry_end };
     let watermarks = Watermarks::recovered(last, entry_end);
     let last_written_at = footers.last().map_or(UnixMicros::default(), |footer| footer.last_written_at);
+    for (one, next) in footers.iter().zip(footers.iter().skip(1)) {
+        assert_eq!(one.last_seqno.next(), next.first_seqno, "records follow each other over segments");
+        assert_eq!(one.segment.next(), next.segment, "segments follow each other");
+    }
+    assert!(footers.last().is_none_or(|footer| footer.last_seqno == watermarks.durable.seqno));
     let mut table = SegmentTable::new(marks.start);
     for footer in &footers {
         table.add(SegmentEntry::sealed(footer, marks.geometry.segment_bytes));
@@ -226,5 +235,7 @@ fn publish<F>(
         let (start, size) = (marks.geometry.content_start(), marks.geometry.segment_bytes);
         table.add(SegmentEntry::empty(prepared.header.segment, prepared.header.incarnation, start, size));
     }
+    assert!(table.durable().is_none() || table.durable().position.seqno == watermarks.durable.seqno);
+    assert!(table.entries().filter(|entry| entry.info.last_seqno != Seqno::NONE).count() == footers.len());
     RecoveredStream { table, watermarks, prepared: usable, last_written_at, rows }
 }

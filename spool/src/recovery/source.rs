@@ -6,6 +6,7 @@ use crate::disk::{AlignedBuffer, DiskFile, read_exact_at};
 
 /// Bytes read at once while scanning.
 const WINDOW_BYTES: u64 = 1 << 20;
+const _: () = assert!(WINDOW_BYTES.is_multiple_of(AlignedBuffer::ALIGNMENT as u64));
 
 /// Reads `file` up to `end`; what lies behind is as if the file ended there.
 pub(crate) struct DiskSource<'a, F> {
@@ -31,6 +32,7 @@ impl<'a, F: DiskFile> DiskSource<'a, F> {
         if self.window.len() < wanted {
             self.window = AlignedBuffer::zeroed(wanted);
         }
+        assert!(start <= offset && start + wanted as u64 <= self.end && wanted <= self.window.len());
         self.window_bytes = 0;
         read_exact_at(self.file, &mut self.window[..wanted], start, self.geometry.block_bytes)?;
         (self.window_start, self.window_bytes) = (start, wanted);
@@ -54,6 +56,7 @@ impl<F: DiskFile> ScanSource for DiskSource<'_, F> {
             }
             filled?;
         }
+        assert!(offset >= self.window_start && offset + bytes <= self.window_start + self.window_bytes as u64);
         let from = (offset - self.window_start) as usize;
         Ok(&self.window[from..from + bytes as usize])
     }

@@ -187,8 +187,25 @@ pub(crate) struct Plan {
     pub(crate) next_seqno: Seqno,
 }
 
+impl Plan {
+    /// What holds of every plan: kept content first, then what is used again or given up, and nothing refused.
+    fn check(&self, facts: &[Facts]) {
+        assert_eq!(self.rows.len(), facts.len());
+        let decisions = self.rows.iter().map(|(_, row)| row.decision());
+        assert!(decisions.clone().all(|decision| decision != Decision::Refuse && decision != Decision::Remove));
+        let is_content = |decision| matches!(decision, Decision::Keep | Decision::Seal);
+        let content = decisions.clone().take_while(|decision| is_content(*decision)).count();
+        assert!(decisions.clone().skip(content).all(|decision| !is_content(decision)), "content has no hole");
+        let usable = decisions.clone().skip(content).take_while(|decision| *decision == Decision::UseAgain).count();
+        assert!(decisions.skip(content + usable).all(|decision| decision == Decision::Retire), "ordinals have no gap");
+        let active = self.rows.iter().position(|(_, row)| matches!(row, Row::ActiveClean | Row::ActiveTorn));
+        assert!(active.is_none_or(|active| active + 1 == content), "the last one with content was active");
+    }
+}
+
 /// Decides over all segments from `start` on (in order, those below left out). `mark` is the highest known.
 pub(crate) fn decide(facts: &[Facts], start: StreamStart, mark: &Mark) -> Result<Plan, Refusal> {
+    assert!(start.segment.get() > 0 && start.seqno != Seqno::NONE, "{start:?}");
     let mut walk = Walk { rows: Vec::new(), next_seqno: start.seqno, hole: false, retiring: false, mark };
     let mut next_id = start.segment;
     for fact in facts {
@@ -209,7 +226,9 @@ pub(crate) fn decide(facts: &[Facts], start: StreamStart, mark: &Mark) -> Result
         let (segment, offset, row) = (mark.segment, mark.offset, Row::DamageBelowMark);
         return Err(Refusal { row, segment, offset, expected, found, records: Some(records) });
     }
-    Ok(Plan { rows: name_the_last(walk.rows, facts), next_seqno: walk.next_seqno })
+    let plan = Plan { rows: name_the_last(walk.rows, facts), next_seqno: walk.next_seqno };
+    plan.check(facts);
+    Ok(plan)
 }
 
 fn before(seqno: Seqno) -> Seqno {
@@ -293,6 +312,7 @@ impl Walk<'_> {
             return Ok(());
         }
         let (expected, found) = (format!("groups up to {}", self.mark.offset), format!("up to {end_offset}"));
+        assert!(!self.mark.is_none(), "without a mark nothing is below it");
         let records = Some(RecordRange { first: last.next(), last: Some(self.mark.position.seqno) });
         Err(Refusal { row: Row::DamageBelowMark, segment, offset: end_offset, expected, found, records })
     }

@@ -198,9 +198,12 @@ impl<D: Disk> Inner<D> {
 
     /// Lets go of files and locks; operations still in flight end first.
     fn release(&self) {
-        let ended = lock(&self.shared.ended).get_or_insert(Error::Closed).clone();
+        let _ = lock(&self.shared.ended).get_or_insert(Error::Closed);
         let _nobody_else = lock(&self.shared.housekeeping);
-        drop(lock(&self.shared.committer).take());
+        if let Some(mut committer) = lock(&self.shared.committer).take() {
+            committer.finish(&self.shared);
+        }
+        let ended = self.shared.check_open().expect_err("it has ended");
         // Segments that were to be sealed are open under the writer's lock; the next opening seals them.
         self.shared.maintenance.clear();
         self.shared.cursors.release();

@@ -63,7 +63,7 @@ impl<D: Disk> Store<D> {
             .collect::<Result<_>>()?;
         publish_marks(&mut marks, &recovered)?;
         let cursors = CursorHub::new(disk.clone(), dir, environment.clone());
-        cursors.settle(&crate::cursor::names(&disk, cursors.dir())?)?;
+        cursors.settle()?;
         disk.process_memory().forget(marks.identity());
         let report = report(&recovered);
         say(&report, marks.is_direct(), dir);

@@ -223,6 +223,23 @@ impl<D: Disk> Committer<D> {
         }
     }
 
+    /// Waits for what is in flight where a store ends without being closed. Nothing is acknowledged any more, but a
+    /// failure is remembered: the page cache would show the next opening what the medium does not have.
+    pub(crate) fn finish(&mut self, shared: &Shared<D>) {
+        let mut completions = Vec::new();
+        while self.queue.in_flight() > 0 {
+            let reaped = self.queue.reap(&mut completions);
+            let is_broken = reaped.is_err();
+            let failed = completions.drain(..).filter_map(|completion| completion.result.err());
+            for error in failed.filter(|error| !is_passing(error)).chain(reaped.err()) {
+                shared.poison(Error::io("finish the last writes in", &shared.dir, error));
+            }
+            if is_broken {
+                break;
+            }
+        }
+    }
+
     fn reap(&mut self, shared: &Shared<D>) -> Result<()> {
         assert_eq!(self.queue.in_flight(), self.operations.len(), "every operation in flight belongs to somebody");
         assert!(self.sync_files.len() <= self.operations.len());

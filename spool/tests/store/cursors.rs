@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use segments::{Lsn, Seqno, UnixMicros};
+use spool::disk::{Fault, Loss, OperationKind};
 use spool::{BatchLimits, CursorStart, CursorState, Error, Seek, StoreOptions};
 
 use crate::worlds::{SimWorld, TXN, World, body_of, entry, entry_lsns, position, read_all, read_all_with, record};
@@ -325,4 +326,48 @@ fn a_confirm_that_will_not_become_durable_is_refused() {
         }
         assert_eq!(cursor.confirmed(), position(1, 8));
     }
+}
+
+/// Killed between a name's change and the sync of its folder, in a process that the machine outlives.
+fn killed_before_the_sync_of(change: impl FnOnce(&spool::Store<spool::SimDisk>) -> spool::Result<()>) -> SimWorld {
+    let world = SimWorld::new();
+    let store = world.create();
+    drop(store.register("there", TXN, CursorStart::Earliest).expect("registered"));
+    store.append_durable(TXN, entry(8, b"one")).expect("durable");
+    world.disk.borrow().fail(OperationKind::SyncDir, 1, Fault::Stop);
+    change(&store).expect_err("the machine has stopped");
+    drop(store);
+    let killed = world.disk.borrow().crash(Loss::Process);
+    *world.disk.borrow_mut() = killed;
+    world
+}
+
+#[test]
+fn a_registration_that_a_kill_interrupted_is_durable_before_it_is_used() {
+    let world = killed_before_the_sync_of(|store| store.register("interrupted", TXN, CursorStart::Earliest).map(drop));
+    let store = world.open();
+    let mut cursor = store.cursor("interrupted").expect("its name is there");
+    read_all(&mut cursor);
+    cursor.confirm(position(1, 8)).expect("handed out");
+    cursor.sync().expect("durable");
+    drop((cursor, store));
+    world.crash();
+    assert_eq!(world.open().cursor("interrupted").expect("still there").confirmed(), position(1, 8));
+}
+
+#[test]
+fn a_removal_that_a_kill_interrupted_is_durable_before_retention_acts_upon_it() {
+    let world = killed_before_the_sync_of(|store| store.unregister("there"));
+    drop(world.open());
+    world.crash();
+    assert!(matches!(world.open().cursor("there"), Err(Error::Unregistered { .. })));
+}
+
+#[test]
+fn a_failed_sync_of_the_registers_folder_ends_the_store() {
+    let world = SimWorld::new();
+    let store = world.create();
+    world.disk.borrow().fail(OperationKind::SyncDir, 1, Fault::Error(libc::EIO));
+    store.register("unknown", TXN, CursorStart::Earliest).map(drop).expect_err("its folder's sync failed");
+    assert!(store.failure().is_some(), "nobody knows whether the name is durable");
 }

@@ -1,11 +1,14 @@
 //! A failed write or sync ends acknowledgements: every waiter gets the error, nothing is retried, opening again is the
 //! way on and keeps nothing above what was known to be durable.
 
+use segments::StreamKind;
 use spool::disk::{Disk as _, Fault, KnownEnd, Loss, OperationKind, SystemDisk};
 use spool::{Backend, Error, Store, StoreOptions};
 
 use crate::life::Account;
-use crate::worlds::{SimWorld, TXN, World, body_of, entry};
+use crate::worlds::{SimWorld, TXN, World, body_of, entry, entry_lsns};
+
+const WAL: StreamKind = StreamKind::Wal;
 
 /// Fails the `nth` operation of a kind, and as many that follow. False when the life does not reach it.
 fn fails_at(kind: OperationKind, nth: u64, times: u64, number: i32) -> bool {
@@ -97,7 +100,7 @@ fn after_a_failed_sync_nothing_is_acknowledged_or_kept_that_was_not_known() {
     store.append_durable(TXN, entry(40, b"another")).expect("durable");
     drop(store);
     world.crash();
-    assert_eq!(crate::worlds::entry_lsns(&world.open(), "all"), [16, 40]);
+    assert_eq!(entry_lsns(&world.open(), "all"), [16, 40]);
 }
 
 #[test]
@@ -160,4 +163,40 @@ fn what_was_known_to_be_durable_is_remembered_under_every_name_of_the_folder() {
     memory.process_memory().remember(identity, TXN, known);
     let store = Store::open(&other, &options).expect("opened");
     assert_eq!(store.watermarks(TXN).durable.seqno.get(), 1, "the second record was not known to be durable");
+}
+
+#[test]
+fn a_registration_whose_folder_could_not_be_synced_ends_the_store() {
+    let world = SimWorld::new();
+    let store = world.create();
+    store.append_durable(TXN, entry(16, b"one")).expect("durable");
+    while store.step() {}
+    world.disk.borrow().fail(OperationKind::SyncDir, 1, Fault::Error(libc::EIO));
+    store.register("reader", TXN, spool::CursorStart::Earliest).expect_err("the folder could not be synced");
+    // The name is there, and a crash may take it away with all that it holds: nobody may attach to it now.
+    let failure = store.failure().expect("nothing is known about the folder any more");
+    assert!(failure.to_string().contains("cannot sync"), "{failure}");
+    assert!(matches!(store.cursor("reader"), Err(Error::Poisoned { .. })));
+}
+
+#[test]
+fn a_sync_that_fails_while_the_store_is_dropped_is_remembered() {
+    // Groups of two streams go through the queue; the store is dropped while the syncs are in flight.
+    for nth in 1..=2 {
+        let world = SimWorld::new();
+        let store = world.create();
+        let known = store.append_durable(TXN, entry(16, b"known")).expect("durable");
+        store.append_durable(WAL, entry(16, b"known")).expect("durable");
+        while store.step() {}
+        store.append(TXN, entry(32, b"not known")).expect("accepted");
+        store.append(WAL, entry(32, b"not known")).expect("accepted");
+        let disk = world.disk.borrow().clone();
+        disk.fail(OperationKind::Sync, nth, Fault::Error(libc::EIO));
+        store.step();
+        assert_eq!(store.watermarks(TXN).durable.seqno, known, "the syncs were started, and nobody has seen their end");
+        drop(store);
+        let kept = entry_lsns(&world.open(), "before");
+        world.crash();
+        assert_eq!(entry_lsns(&world.open(), "after"), kept, "what was said to be durable stays");
+    }
 }

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use crate::message::Message;
 
-/// A write that had completed, of a segment's groups.
+/// A write of the store that had completed.
 #[derive(Clone, Debug)]
 struct Write {
     number: u64,

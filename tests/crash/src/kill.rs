@@ -19,8 +19,8 @@ pub struct Killed {
 /// Most cycles end at a named operation.
 const RANDOM_ONE_IN: u64 = 3;
 /// A random kill comes within this time, so that some come during recovery.
-const RANDOM_MILLIS_MAX: u64 = 160;
-const SESSION_MILLIS: u64 = 70;
+const RANDOM_MILLIS_MAX: u64 = 300;
+const SESSION_MILLIS: u64 = 100;
 const SESSIONS_MAX: u64 = 3;
 
 /// One cycle: a worker recovers what the cycle before left, is compared, works, and is killed. `turn` counts the cycles

@@ -134,11 +134,11 @@ impl Lane {
         self.check_end(&heard).map(|()| heard)
     }
 
-    /// A worker ends by SIGKILL, in order, or after having told what failed; a faulted mapping may end it too, where its
-    /// disk was taken away. Anything else is a panic.
+    /// A worker ends by SIGKILL, in order, or after having told what failed. Anything else is a panic, or a mapping of a
+    /// disk that is gone and that nobody answered for.
     fn check_end(&self, heard: &Heard) -> Result<(), String> {
         let is_told = heard.has_ended || !heard.failures.is_empty();
-        let is_killed = heard.was_ended_by(libc::SIGKILL) || heard.was_ended_by(libc::SIGBUS);
+        let is_killed = heard.was_ended_by(libc::SIGKILL);
         let code = heard.status.and_then(|status| status.code());
         match is_killed || (is_told && matches!(code, Some(0 | 1))) {
             true => Ok(()),

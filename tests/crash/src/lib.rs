@@ -7,11 +7,15 @@
 pub mod child;
 pub mod content;
 pub mod disk;
+pub mod faults;
 pub mod heard;
 pub mod kill;
 pub mod lane;
 pub mod message;
 pub mod model;
+pub mod need;
 pub mod place;
+pub mod results;
+pub mod run;
 pub mod sys;
 pub mod worker;

@@ -2,10 +2,18 @@
 
 use std::process::ExitCode;
 
+use clap::Parser;
+
 fn main() -> ExitCode {
-    let arguments: Vec<String> = std::env::args().collect();
-    match arguments.get(1).map(String::as_str) {
-        Some("worker") => ExitCode::from(crash::worker::run(&arguments[2])),
-        _ => ExitCode::FAILURE,
+    let mut arguments = std::env::args().skip(1);
+    if arguments.next().as_deref() == Some("worker") {
+        return ExitCode::from(crash::worker::run(&arguments.next().expect("a plan")));
+    }
+    match crash::run::run(&crash::run::Options::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("crash: FAILED: {error}");
+            ExitCode::FAILURE
+        }
     }
 }

@@ -56,7 +56,7 @@ pub enum Message {
     Moved { name: String, to: u64 },
     /// A pass of retention removed or recycled so many segments.
     Retained { segments: u64 },
-    /// A write to a segment's groups has completed. Numbers grow.
+    /// A write of the store has completed. Numbers grow.
     Wrote { number: u64, path: String, offset: u64, length: u64, checksum: u32 },
     /// A sync has completed that was started when `upto` was the last completed write.
     Synced { path: String, upto: u64 },

@@ -109,7 +109,7 @@ pub enum Refusal {
     NotPermitted,
     /// A seccomp filter that hides the calls, or a kernel without them.
     NoSuchCall,
-    /// `RLIMIT_MEMLOCK`, on kernels that charge the ring to it (before 5.12).
+    /// `RLIMIT_MEMLOCK`, where the kernel charges the ring to it.
     NoMemory,
 }
 

@@ -6,6 +6,7 @@
 pub mod damage;
 mod failure;
 pub mod failures;
+mod life;
 mod panics;
 pub mod planted;
 mod random;
@@ -14,5 +15,6 @@ pub mod tail;
 pub mod worlds;
 
 pub use failure::Failure;
+pub use life::{Broken, Crash, Damage, Life, Lost, Op, Sky, Tally, Target};
 pub use panics::catch;
 pub use random::Random;

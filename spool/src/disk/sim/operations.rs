@@ -143,7 +143,7 @@ impl State {
             Ok(())
         })?;
         let inode = self.names.file(key).expect("just made");
-        Ok(Opened { inode, handle: self.new_handle(), is_direct: !self.refuses_direct })
+        Ok(Opened { inode, handle: self.new_handle(inode), is_direct: !self.refuses_direct })
     }
 
     pub(super) fn rename(&mut self, from: &Path, to: &Path) -> io::Result<()> {
@@ -175,7 +175,7 @@ impl State {
             return Err(machine_is_off());
         }
         let inode = self.names.file(key_of(path))?;
-        Ok(Opened { inode, handle: self.new_handle(), is_direct: wants_direct && !self.refuses_direct })
+        Ok(Opened { inode, handle: self.new_handle(inode), is_direct: wants_direct && !self.refuses_direct })
     }
 
     // ---- bytes --------------------------------------------------------------------------------------------------

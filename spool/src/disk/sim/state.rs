@@ -61,7 +61,8 @@ pub(super) struct State {
     pub(super) names: Names,
     pub(super) inodes: BTreeMap<u64, Inode>,
     pub(super) flights: Vec<Flight>,
-    handles: Vec<u64>,
+    /// Open file descriptions, each with its file.
+    handles: Vec<(u64, u64)>,
     last_inode: u64,
     last_handle: u64,
     last_change: u64,
@@ -135,15 +136,25 @@ impl State {
 
     // ---- open files ---------------------------------------------------------------------------------------------
 
+    /// A new file. In weather it gets the number of one that is gone, where there is such a number, as file systems do.
     pub(super) fn new_inode(&mut self) -> u64 {
-        self.last_inode += 1;
-        self.inodes.insert(self.last_inode, Inode::default());
-        self.last_inode
+        let reused = if self.weather == Weather::calm() { None } else { self.free_inode() };
+        let inode = reused.unwrap_or(self.last_inode + 1);
+        self.last_inode = self.last_inode.max(inode);
+        self.inodes.insert(inode, Inode::default());
+        inode
     }
 
-    pub(super) fn new_handle(&mut self) -> u64 {
+    /// A number that no name leads to, not even after a crash, and that nobody has open.
+    fn free_inode(&self) -> Option<u64> {
+        let mut in_use: Vec<u64> = self.names.inodes().chain(self.handles.iter().map(|(_, inode)| *inode)).collect();
+        in_use.sort_unstable();
+        (1..=self.last_inode).find(|inode| in_use.binary_search(inode).is_err())
+    }
+
+    pub(super) fn new_handle(&mut self, inode: u64) -> u64 {
         self.last_handle += 1;
-        self.handles.push(self.last_handle);
+        self.handles.push((self.last_handle, inode));
         self.last_handle
     }
 
@@ -158,7 +169,7 @@ impl State {
     }
 
     pub(super) fn is_open(&self, file: Opened) -> bool {
-        !self.is_stopped && self.handles.contains(&file.handle)
+        !self.is_stopped && self.handles.contains(&(file.handle, file.inode))
     }
 
     pub(super) fn opened(&mut self, file: Opened) -> io::Result<&mut Inode> {
@@ -169,7 +180,7 @@ impl State {
     }
 
     pub(super) fn close(&mut self, file: Opened) {
-        if let Some(at) = self.handles.iter().position(|handle| *handle == file.handle) {
+        if let Some(at) = self.handles.iter().position(|open| *open == (file.handle, file.inode)) {
             self.handles.swap_remove(at);
             self.inodes.get_mut(&file.inode).expect("an open file is not forgotten").locks.close(file.handle);
         }

@@ -49,7 +49,7 @@ impl TracedFile {
     /// After a write that was done as a whole.
     pub(super) fn end_write(&self, bytes: &[u8], offset: u64) {
         let place = self.place(offset);
-        self.trace.wrote(&self.path, place, offset, bytes);
+        self.trace.wrote(&self.path, offset, bytes);
         self.trace.pass(Point::of_write(place), Moment::After);
     }
 

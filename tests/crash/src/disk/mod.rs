@@ -79,12 +79,10 @@ impl Trace {
         crate::sys::kill_self()
     }
 
-    fn wrote(&self, path: &Path, place: Place, offset: u64, bytes: &[u8]) {
-        if place == Place::Group {
-            let number = self.writes.fetch_add(1, Ordering::SeqCst) + 1;
-            let (path, length, checksum) = (text_of(path), bytes.len() as u64, crc32c::crc32c(bytes));
-            self.reporter.tell(&Message::Wrote { number, path, offset, length, checksum });
-        }
+    fn wrote(&self, path: &Path, offset: u64, bytes: &[u8]) {
+        let number = self.writes.fetch_add(1, Ordering::SeqCst) + 1;
+        let (path, length, checksum) = (text_of(path), bytes.len() as u64, crc32c::crc32c(bytes));
+        self.reporter.tell(&Message::Wrote { number, path, offset, length, checksum });
     }
 
     /// What a sync that starts now covers.
@@ -93,9 +91,7 @@ impl Trace {
     }
 
     fn synced(&self, path: &Path, upto: u64) {
-        if Place::of_sync(path, false) == Place::Group {
-            self.reporter.tell(&Message::Synced { path: text_of(path), upto });
-        }
+        self.reporter.tell(&Message::Synced { path: text_of(path), upto });
     }
 }
 

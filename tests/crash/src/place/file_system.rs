@@ -46,7 +46,7 @@ impl FileSystem {
         let (program, arguments): (&str, &[&str]) = match self {
             // No block is reserved for the superuser, so that a full disk is full for him too; few inodes, so that
             // they can be used up.
-            Self::Ext4 => ("mkfs.ext4", &["-q", "-F", "-m", "0", "-N", "2048", "-O", "has_journal"]),
+            Self::Ext4 => ("mkfs.ext4", &["-q", "-F", "-m", "0", "-N", "2048", "-O", "has_journal", "-b", "4096"]),
             Self::Xfs => ("mkfs.xfs", &["-q", "-f"]),
             Self::Btrfs => ("mkfs.btrfs", &["-q", "-f"]),
             Self::Host => unreachable!("the host's file system is there"),

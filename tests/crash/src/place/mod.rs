@@ -1,5 +1,6 @@
 //! Where stores lie: a folder of the host, or a file system of their own on a device that can be taken away.
 
+mod ballast;
 mod device;
 mod file_system;
 mod mounted;
@@ -7,8 +8,10 @@ mod mounted;
 use std::io;
 use std::path::{Path, PathBuf};
 
+pub use ballast::Ballast;
 pub use device::{Device, Filter};
 pub use file_system::FileSystem;
+pub(crate) use file_system::run;
 pub use mounted::Mounted;
 
 /// Adds words to an error of the operating system.

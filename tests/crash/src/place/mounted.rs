@@ -28,9 +28,9 @@ impl Mounted {
     /// # Errors
     /// What cannot be done, in words.
     pub fn mount(file: &Path, target: &Path, kind: &str, options: &str) -> Result<Self, String> {
-        let mut attach = Command::new("losetup");
-        attach.args(["--direct-io=on", "--find", "--show"]).arg(file);
-        let loop_device = PathBuf::from(run(&mut attach)?);
+        let attach = |direct: &str| run(Command::new("losetup").args([direct, "--find", "--show"]).arg(file));
+        // A file system in memory takes no direct I/O before Linux 6.6.
+        let loop_device = PathBuf::from(attach("--direct-io=on").or_else(|_| attach("--direct-io=off"))?);
         let (flags, options) = if options == "ro" { (libc::MS_RDONLY, "") } else { (0, options) };
         let mounted = sys::mount(&loop_device, target, kind, flags, options);
         // In use, it is only marked to go with its last user; after a failed mount it goes at once.

@@ -42,7 +42,14 @@ const BURST_MAX: u64 = 12;
 /// One producer. Ends with the session or with the store's failure.
 pub(super) fn entries(session: &Session<'_>, lanes: &[Lane; 4], producer: u64) {
     let mut random = session.random(10 + producer);
+    // In half of the sessions there is time between the groups, as there mostly is in life: then what was acknowledged is
+    // not covered by chance, by the sync that comes next.
+    let pause_millis_max = if session.random(8).is_multiple_of(2) { 6 } else { 0 };
     while !session.is_over() {
+        if session.is_large() {
+            std::thread::sleep(Duration::from_millis(2));
+            continue;
+        }
         let stream = (next_random(&mut random) % ENTRY_STREAMS) as usize;
         let burst =
             if next_random(&mut random).is_multiple_of(3) { next_random(&mut random) % BURST_MAX + 1 } else { 1 };
@@ -50,6 +57,7 @@ pub(super) fn entries(session: &Session<'_>, lanes: &[Lane; 4], producer: u64) {
         if let Err(error) = append_burst(session, &lanes[stream], stream, burst, is_inline) {
             return session.failed("append", &error);
         }
+        std::thread::sleep(Duration::from_millis(next_random(&mut random) % (pause_millis_max + 1)));
         // A pause lets the mark be written and lone groups come alone.
         match next_random(&mut random) % 64 {
             0 => std::thread::sleep(Duration::from_millis(25)),

@@ -9,12 +9,15 @@ use spool::{BatchLimits, CursorStart, Result, SystemStore};
 use super::{Plan, Session, cursors, produce};
 use crate::content::STREAMS;
 use crate::message::{Message, Reporter};
+use crate::place::Ballast;
 
 /// What a worker does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Script {
     /// The random workload.
     Random,
+    /// The random workload of the producers alone.
+    Produce,
     /// Only looks.
     Look,
     /// Appends to `txn` under a cursor that confirms nothing, until the session is over.
@@ -37,7 +40,7 @@ pub(super) fn run(session: &Session<'_>) {
     let done = match session.plan.script {
         Script::Fill => fill(session),
         Script::FreeSpace => free_space(session),
-        Script::Random | Script::Look | Script::Probe => Ok(()),
+        Script::Random | Script::Produce | Script::Look | Script::Probe => Ok(()),
     };
     if let Err(error) = done {
         session.failed("follow the script", &error);
@@ -67,6 +70,11 @@ fn step(session: &Session<'_>, name: &str, value: u64) {
 
 fn free_space(session: &Session<'_>) -> Result<()> {
     step(session, "free bytes before", session.store.free_bytes()?);
+    // What recovery gave back of the last segment is taken at once by whoever filled the disk.
+    let ballast = session.plan.dir.parent().map(Ballast::of).filter(Ballast::is_there);
+    if let Some(Err(error)) = ballast.map(|ballast| ballast.use_up()) {
+        session.reporter.tell(&Message::Wrong { what: error });
+    }
     session.reporter.tell(&Message::Registering { name: "late".to_owned(), stream: 0 });
     match session.store.register("late", STREAMS[0], CursorStart::Latest) {
         Ok(cursor) => {
@@ -135,6 +143,8 @@ fn append_some(session: &Session<'_>) -> Result<()> {
 
 /// As the service opens a store: the log says what backend there is, on standard error.
 pub(super) fn probe(plan: &Plan, reporter: &Arc<Reporter>) -> u8 {
+    let errno = crate::sys::set_up_ring().err().and_then(|error| error.raw_os_error()).unwrap_or(0);
+    reporter.tell(&Message::Step { name: "io_uring_setup".to_owned(), value: u64::from(errno.unsigned_abs()) });
     tracing_subscriber::fmt().with_ansi(false).with_writer(std::io::stderr).init();
     let opened = match SystemStore::exists(&plan.dir) {
         Ok(true) => SystemStore::open(&plan.dir, &plan.options()),

@@ -131,3 +131,17 @@ fn a_sync_of_a_file_says_nothing_of_its_name_and_one_of_the_folder_nothing_of_it
     disk.sync_dir(Path::new("/")).expect("synced");
     assert_eq!(sectors(&disk.crash(Loss::Unsynced)), [1]);
 }
+
+#[test]
+fn a_number_is_used_again_when_its_file_is_gone_for_good() {
+    let (disk, file) = disk_with_file(1);
+    disk.set_weather(Weather::calm().with(FaultKind::ShortRead, 1));
+    let make = |name: &str| disk.create(Path::new(name), 512).expect("made").identity().expect("known").inode;
+    disk.unlink(Path::new(FILE)).expect("removed");
+    disk.sync_dir(Path::new("/")).expect("synced");
+    assert_eq!(make("/second"), 2, "it is still open");
+    drop(file);
+    assert_eq!(make("/third"), 1);
+    disk.unlink(Path::new("/third")).expect("removed");
+    assert_eq!(make("/fourth"), 3, "a crash may keep its name");
+}
