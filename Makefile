@@ -5,6 +5,8 @@ PREFIX ?= /usr/local
 PYTHON ?= python3
 OUT    := $(or $(CARGO_TARGET_DIR),target)/release
 KEEP   ?=
+SEEDS  ?= 50000
+FIRST  ?= 0
 REMOVALS   ?= 10000
 STRESS_DIR ?= $(or $(CARGO_TARGET_DIR),target)/tmp/stress
 CYCLES ?= 10
@@ -12,7 +14,7 @@ CYCLES ?= 10
 PROGRAMS := walspool walspool-inspect
 
 .DEFAULT_GOAL := help
-.PHONY: help build install demo crash test test-big test-schedules stress lint format bench servers clean distclean
+.PHONY: help build install demo crash sim test test-big test-schedules stress lint format bench servers clean distclean
 
 help: ## print this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-18s %s\n", $$1, $$2 }'
@@ -30,6 +32,9 @@ demo: ## prove the main job on real PostgreSQL (KEEP=dir leaves store, config an
 
 test: ## every test, against real PostgreSQL 15 to 18, and a table of what was used
 	$(PYTHON) tools/setup/run_tests.py
+
+sim: ## crash seeds on the simulated disk (SEEDS=n, FIRST=n), with the time, faults and rows they reached
+	$(CARGO) run -q --profile sim -p walspool-sim -- seeds --seeds $(SEEDS) --first $(FIRST)
 
 test-big: ## the 1 GB transaction at its full size (make test runs it scaled down)
 	WALSPOOL_BIG_TRANSACTION_BYTES=1073741824 $(CARGO) test --release -p walspool --test big_transaction -- --nocapture

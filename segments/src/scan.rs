@@ -7,7 +7,7 @@
 
 use crate::error::{FormatError, RecordRange};
 use crate::geometry::Geometry;
-use crate::group::{GROUP_HEADER_BYTES, GroupHeader, Mark};
+use crate::group::{GROUP_HEADER_BYTES, GROUP_MAGIC, GroupHeader, Mark};
 use crate::planted;
 use crate::position::{Incarnation, SegmentId, Seqno, UnixMicros};
 use crate::summary::SegmentSummary;
@@ -175,7 +175,10 @@ fn look_behind<S: ScanSource>(source: &mut S, start: &ScanStart, fault_offset: u
     let mut offset = fault_offset;
     while offset + u64::from(geometry.block_bytes) <= geometry.content_end() {
         let head = source.read(offset, GROUP_HEADER_BYTES)?;
-        if let Ok(header) = GroupHeader::decode(head, geometry, start.incarnation, offset) {
+        // Most blocks behind the end hold nothing: they are passed over without putting into words what is wrong with them.
+        if head.starts_with(&GROUP_MAGIC)
+            && let Ok(header) = GroupHeader::decode(head, geometry, start.incarnation, offset)
+        {
             behind.mark = higher(behind.mark, header.mark);
             match offset == fault_offset {
                 true => behind.own_header_valid = true,

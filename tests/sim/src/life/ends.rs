@@ -215,6 +215,41 @@ impl Life {
         }
     }
 
+    /// Does an operation on a machine that may stop in it. True where it did; then everything is let go of, and what a
+    /// crash may leave can be looked at.
+    pub(crate) fn stopped_in(&mut self, op: &super::Op) -> Result<bool, Broken> {
+        let done = self.perform(op)?;
+        if self.store.is_some() {
+            self.observe()?;
+        } else if !self.disk.has_stopped() {
+            let opened = self.open_once();
+            if !self.disk.has_stopped() {
+                self.opened(opened)?;
+            }
+        }
+        if self.disk.has_stopped() {
+            self.let_go();
+            return Ok(true);
+        }
+        done.map_or_else(|error| self.explained(&error), Ok).map(|()| false)
+    }
+
+    /// Opens what a crash of this machine may have left: everything acknowledged is there, once more after another
+    /// opening, and the store goes on.
+    pub(crate) fn check_image(&self, image: SimDisk) -> Result<(), Broken> {
+        // Other random numbers than before, as another process has them.
+        let mut life = Self::new(image, 0x1111_2222, self.options.clone());
+        life.streams.clone_from(&self.streams);
+        life.streams.iter_mut().for_each(|stream| stream.known = None);
+        life.cursors.clone_from(&self.cursors);
+        (life.is_created, life.last_body) = (self.is_created, self.last_body);
+        life.reopen()?;
+        life.apply(&super::Op::Leave)?;
+        let append = super::Op::Append { stream: StreamKind::Txn, first: true, last: true, bytes: 64, durable: true };
+        life.apply(&append)?;
+        life.apply(&super::Op::Read { cursor: 0, batches: 20, records_max: 64, bytes_max: 1 << 20 })
+    }
+
     /// Opens the store; where a creation was interrupted, creates it.
     fn open_once(&mut self) -> Result<Store<SimDisk>, Error> {
         self.tally.openings += 1;

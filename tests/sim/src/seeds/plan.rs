@@ -45,7 +45,7 @@ impl Plan {
             (6, Style::Damage),
             (2, Style::Corrupting),
         ]);
-        let count = random.between(55, 90);
+        let count = random.between(52, 70);
         let mut operations: Vec<Op> = (0..count).map(|_| operation(&mut random, style)).collect();
         match style {
             Style::Crashes | Style::Failures => {}

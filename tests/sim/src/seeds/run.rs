@@ -49,7 +49,9 @@ fn close(life: &mut Life, random: &mut Random) -> Result<(), Broken> {
         life.apply(&append(700, true))?;
     }
     life.apply(&Op::Crash(crash(random)))?;
-    life.apply(&Op::Leave)?;
+    if random.chance(1, 3) {
+        life.apply(&Op::Leave)?;
+    }
     for stream in StreamKind::PERMANENT {
         life.apply(&Op::Append { stream, first: true, last: true, bytes: 100, durable: true })?;
     }
