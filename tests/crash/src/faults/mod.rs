@@ -5,6 +5,7 @@ mod full;
 mod quota;
 mod read_only;
 pub mod refused;
+mod shutdown;
 mod stall;
 
 use std::path::{Path, PathBuf};
@@ -61,7 +62,11 @@ pub fn run(folders: &Folders, starter: &Starter, seed: u64, results: &mut Result
         ("EIO on sync", device::sync_fails),
         ("A02 C10 E14 full disk, no bytes and no inodes at start-up, power cut", full::fills),
     ];
-    let on_two: [(&str, Fault); 2] = [("device stalls 10 s", stall::stalls), ("read-only mount", read_only::refuses)];
+    let on_two: [(&str, Fault); 3] = [
+        ("folder synced after a shutdown", shutdown::is_noticed),
+        ("device stalls 10 s", stall::stalls),
+        ("read-only mount", read_only::refuses),
+    ];
     for (name, fault) in on_all {
         for (file_system, backend) in COMBINATIONS {
             one(folders, starter, seed, results, name, fault, file_system, backend)?;

@@ -229,7 +229,9 @@ fn work(plan: &Plan, disk: &TracedDisk, reporter: &Reporter) -> u8 {
         disk.enter(Phase::Work);
         session.ends_at = Instant::now() + Duration::from_millis(millis);
         session.act();
-        if store.failure().is_some() {
+        if let Some(error) = store.failure() {
+            // Whoever found the store failed between two calls has told nothing.
+            session.failed("work", &error);
             return 1;
         }
         // Half of the time the store is only let go of, as a process that ends does.
