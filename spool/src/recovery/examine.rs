@@ -50,7 +50,7 @@ pub(super) enum Found<F> {
     },
     Unsealed {
         file: F,
-        scan: Scan,
+        scan: Box<Scan>,
         is_cut: bool,
     },
 }
@@ -155,7 +155,7 @@ impl<D: Disk> Examination<'_, D> {
             return Ok(Looked { expected, header, found: Found::Sealed { footer, unsettled: Some(file) } });
         }
         let (scan, is_cut) = scan_known(&file, &header, &expected, marks, known)?;
-        Ok(Looked { expected, header, found: Found::Unsealed { file, scan, is_cut } })
+        Ok(Looked { expected, header, found: Found::Unsealed { file, scan: Box::new(scan), is_cut } })
     }
 
     fn lock_writer(&self, file: &D::File, path: &Path) -> Result<()> {
