@@ -196,9 +196,11 @@ fn finish(state: State, disk: SimDisk, mut writer: Writer) -> Base {
             let state = writer.body(400);
             writer.store.append_state(StreamKind::Manifest, RecordKind(16), 1, &state).expect("calm");
             for data in [1, 0] {
-                let bodies: &[usize] = if data == 0 { &[900; 9] } else { &[200; 2] };
-                let last = bodies.iter().map(|bytes| writer.entry(data, &[*bytes], true)).last().expect("some");
-                writer.store.wait_durable(DATA[data], last).expect("calm");
+                // In `txn` three full groups in flight at once, and a part of one that waits behind them.
+                let bodies: &[usize] = if data == 0 { &[900; 11] } else { &[200; 2] };
+                let seqnos: Vec<Seqno> = bodies.iter().map(|bytes| writer.entry(data, &[*bytes], true)).collect();
+                writer.store.wait_durable(DATA[data], seqnos[bodies.len() / 2]).expect("calm");
+                writer.lsn[data] = writer.store.watermarks(DATA[data]).durable_entry_end.lsn.get();
             }
             disk.crash(Loss::Unsynced)
         }

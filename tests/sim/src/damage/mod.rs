@@ -14,7 +14,8 @@ mod tally;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-pub use self::base::{Base, DATA, State, make};
+pub use self::base::{Base, DATA, DIR, State, make, open, options};
+pub use self::content::{Record, content_bytes, records};
 pub use self::injury::{Injury, Place, described};
 pub use self::judge::{Outcome, judge};
 pub use self::plan::{Density, bits, large};
