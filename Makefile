@@ -12,9 +12,10 @@ STRESS_DIR ?= $(or $(CARGO_TARGET_DIR),target)/tmp/stress
 CYCLES ?= 10
 
 PROGRAMS := walspool walspool-inspect
+TAIL_SEEDS := $(if $(filter command% environment%,$(origin SEEDS)),$(SEEDS),100000)
 
 .DEFAULT_GOAL := help
-.PHONY: help build install demo crash sim test test-big test-schedules stress lint format bench servers clean distclean
+.PHONY: help build install demo crash sim damage tail fuzz test test-big test-schedules stress lint format bench servers clean distclean
 
 help: ## print this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-18s %s\n", $$1, $$2 }'
@@ -35,6 +36,15 @@ test: ## every test, against real PostgreSQL 15 to 18, and a table of what was u
 
 sim: ## crash seeds on the simulated disk (SEEDS=n, FIRST=n), with the time, faults and rows they reached
 	$(CARGO) run -q --profile sim -p walspool-sim -- seeds --seeds $(SEEDS) --first $(FIRST)
+
+damage: ## every bit of a small store flipped, and larger injuries (WALSPOOL_SEED); make test does a part
+	$(CARGO) run -q --profile sim -p walspool-sim -- damage --all
+
+tail: ## tail versus damage: SEEDS crashes with and without damage, and a table of what was taken for what
+	$(CARGO) run -q --profile sim -p walspool-sim -- tail --seeds $(TAIL_SEEDS)
+
+fuzz: ## each decoder under libFuzzer for SECONDS=60 (tests/fuzz); make test replays the corpus
+	$(PYTHON) tests/fuzz/run.py --seconds $(or $(SECONDS),60)
 
 test-big: ## the 1 GB transaction at its full size (make test runs it scaled down)
 	WALSPOOL_BIG_TRANSACTION_BYTES=1073741824 $(CARGO) test --release -p walspool --test big_transaction -- --nocapture
