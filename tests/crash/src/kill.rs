@@ -20,8 +20,11 @@ pub struct Killed {
 const RANDOM_ONE_IN: u64 = 3;
 /// A random kill comes within this time, so that some come during recovery.
 const RANDOM_MILLIS_MAX: u64 = 300;
+/// Most operations come within half of this time; a worker that has not met its own is killed by then at the latest.
+const NAMED_MILLIS_MAX: u64 = 1000;
 const SESSION_MILLIS: u64 = 100;
-const SESSIONS_MAX: u64 = 3;
+/// Longer than any kill takes to come.
+const SESSIONS_MAX: u64 = 1000;
 
 /// One cycle: a worker recovers what the cycle before left, is compared, works, and is killed. `turn` counts the cycles
 /// and chooses the operation, so that all of them have their turn.
@@ -31,12 +34,12 @@ const SESSIONS_MAX: u64 = 3;
 pub fn cycle(lane: &mut Lane, turn: u64, random: &mut u64) -> Result<Killed, String> {
     let death = (!next_random(random).is_multiple_of(RANDOM_ONE_IN)).then(|| named(turn, random));
     let plan = lane.plan_with_death(death, SESSIONS_MAX, SESSION_MILLIS);
-    let moment = Instant::now() + Duration::from_millis(next_random(random) % RANDOM_MILLIS_MAX);
-    let at_random = |_: &Heard| Ok(if Instant::now() >= moment { Ask::Kill } else { Ask::Go });
-    let heard = match death {
-        None => lane.run(&plan, at_random)?,
-        Some(_) => lane.run(&plan, |_| Ok(Ask::Go))?,
+    let millis = match death {
+        None => next_random(random) % RANDOM_MILLIS_MAX,
+        Some(_) => NAMED_MILLIS_MAX / 2 + next_random(random) % (NAMED_MILLIS_MAX / 2),
     };
+    let moment = Instant::now() + Duration::from_millis(millis);
+    let heard = lane.run(&plan, |_| Ok(if Instant::now() >= moment { Ask::Kill } else { Ask::Go }))?;
     match heard.failures.first() {
         None => Ok(Killed { heard, death }),
         Some((doing, error)) => Err(format!("cannot {doing}: {error} ({})", lane.described())),

@@ -39,8 +39,8 @@ fn kill_cycles(backend: Wanted) {
     for lane in &mut lanes {
         lane.look().unwrap_or_else(|error| panic!("{error}"));
     }
-    assert!(killed * 2 > CYCLES, "only {killed} of {CYCLES} workers were killed");
-    assert!(acknowledged > 100, "only {acknowledged} acknowledgements");
+    assert_eq!(killed, CYCLES, "every worker was killed");
+    assert!(acknowledged > 0, "nothing was acknowledged");
     println!("{CYCLES} cycles, {killed} killed, {acknowledged} acknowledgements");
 }
 
