@@ -175,14 +175,21 @@ impl Inode {
     }
 
     /// A sync of what was done up to change `covers` has failed. Lengths and punches stay pending: they are the
-    /// journal's, which tries again or stops for good.
-    pub(super) fn fail_sync(&mut self, covers: u64, given_up: GivenUp, dice: &mut Dice) {
+    /// journal's, which tries again or stops for good. What was written up to change `inherited` is of an earlier
+    /// process, and nobody remembers it.
+    pub(super) fn fail_sync(&mut self, covers: u64, inherited: u64, given_up: GivenUp, dice: &mut Dice) {
         let is_data = |change: &mut Change| change.number <= covers && matches!(change.what, What::Write { .. });
         let failed: Vec<Change> = self.changes.extract_if(.., is_data).collect();
         for change in failed {
             let What::Write { offset, bytes } = change.what else { unreachable!("only writes were taken out") };
             match given_up {
-                GivenUp::Keeps => self.ghosts.add(offset, offset + bytes.len() as u64),
+                GivenUp::Keeps => {
+                    let end = offset + bytes.len() as u64;
+                    self.ghosts.add(offset, end);
+                    if change.number <= inherited {
+                        self.hidden.add(offset, end);
+                    }
+                }
                 GivenUp::Reverts => self.revert(offset, offset + bytes.len() as u64),
                 GivenUp::Mixed => self.give_up_by_sector(change.number, offset, &bytes, dice),
             }

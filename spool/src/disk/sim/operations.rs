@@ -272,11 +272,13 @@ impl State {
         match (number, meets) {
             (None, _) => inode.sync(covers, coverage),
             (Some(number), _) if is_untried(number) => {}
-            (_, Meets::Fault(FaultKind::SyncMixed)) => inode.fail_sync(covers, GivenUp::Mixed, &mut self.dice),
-            (_, Meets::Fault(FaultKind::SyncReverts | FaultKind::NoSpace | FaultKind::Quota)) => {
-                inode.fail_sync(covers, GivenUp::Reverts, &mut self.dice);
+            (_, Meets::Fault(FaultKind::SyncMixed)) => {
+                inode.fail_sync(covers, self.inherited, GivenUp::Mixed, &mut self.dice)
             }
-            _ => inode.fail_sync(covers, GivenUp::Keeps, &mut self.dice),
+            (_, Meets::Fault(FaultKind::SyncReverts | FaultKind::NoSpace | FaultKind::Quota)) => {
+                inode.fail_sync(covers, self.inherited, GivenUp::Reverts, &mut self.dice);
+            }
+            _ => inode.fail_sync(covers, self.inherited, GivenUp::Keeps, &mut self.dice),
         }
         let subject = Subject::File { inode: file.inode };
         self.trace.note(OperationKind::Sync, subject, result.map(|()| 0_u32)).map(drop)

@@ -66,6 +66,8 @@ pub(super) struct State {
     last_inode: u64,
     last_handle: u64,
     last_change: u64,
+    /// The last change of the processes before this one.
+    pub(super) inherited: u64,
 }
 
 pub(super) fn errno(number: i32) -> io::Error {
@@ -298,6 +300,7 @@ impl State {
 
     fn end_processes(&mut self) {
         self.is_stopped = false;
+        self.inherited = self.last_change;
         self.plan.clear();
         self.handles.clear();
         self.inodes.values_mut().for_each(|inode| inode.locks = super::locks::Locks::default());

@@ -100,6 +100,18 @@ fn what_was_given_up_is_seen_until_the_pages_or_the_process_go() {
 }
 
 #[test]
+fn what_another_process_wrote_is_not_seen_around_the_page_cache_once_it_was_given_up() {
+    let (disk, file) = disk_with_file(1);
+    file.write_at(&aligned(2), 0).expect("written");
+    let disk = disk.crash(Loss::Process);
+    disk.fail(OperationKind::Sync, 1, Fault::Weather(SyncKeeps));
+    let file = disk.open(Path::new(FILE), Access::Write { block_bytes: 512 }).expect("opened");
+    assert_eq!(sectors_read(&file), [2]);
+    file.sync_data().expect_err("as planned");
+    assert_eq!((sectors(&disk), sectors_read(&file)), (vec![2], vec![1]));
+}
+
+#[test]
 fn writing_again_to_a_page_makes_its_given_up_part_dirty_again() {
     let (disk, _) = disk_with_file(16);
     disk.refuse_direct();
