@@ -50,16 +50,18 @@ test-big: ## the 1 GB transaction at its full size (make test runs it scaled dow
 	WALSPOOL_BIG_TRANSACTION_BYTES=1073741824 $(CARGO) test --release -p walspool --test big_transaction -- --nocapture
 
 test-schedules: ## interleavings of the store's threads (WALSPOOL_SCHEDULES=n of each scenario and way, WALSPOOL_SEED)
-	$(CARGO) test --release -p walspool-concurrency --features shuttle --test schedules -- --nocapture --test-threads 1
+	$(CARGO) test --release -p walspool-concurrency --features shuttle --target-dir target/schedules --test schedules -- --nocapture --test-threads 1
 
 stress: ## 8 readers while REMOVALS segments on each backend are removed and recycled in STRESS_DIR; result to tests/results
 	$(CARGO) build --release -p walspool-concurrency
 	mkdir -p tests/results "$(STRESS_DIR)"
 	$(OUT)/walspool-concurrency stress "$(STRESS_DIR)" --removals $(REMOVALS) --result tests/results/stress-$(shell date +%F).json
 
-crash: ## real crashes on real files, as root: kill -9, file systems shut down, write caches lost (CYCLES=10; RECORD=1 keeps the results)
+crash: ## real crashes on real files, as root: kill -9, file systems shut down, write caches lost; SIGBUS on ext4 and xfs (CYCLES=10; RECORD=1 keeps the results)
 	$(CARGO) build --release -p walspool-crash
 	@$(OUT)/walspool-crash --cycles $(CYCLES) $(if $(RECORD),--record tests/results)
+	$(CARGO) build --release -p walspool-concurrency
+	@$(OUT)/walspool-concurrency volumes
 
 lint: ## formatting, clippy without a warning, and the repository's own rules
 	$(CARGO) fmt --all --check

@@ -22,10 +22,13 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 MAJORS_NEEDED = {15, 16, 17, 18}
 BACKENDS_NEEDED = {"io_uring", "pwrite", "simulated"}
 
-# Suites that need a feature which no other build may have: each is an invocation of its own. Their counts and seeds are
-# shown as they come.
+# Suites that need a feature which no other build may have: each is an invocation of its own, in a folder of its own, so
+# that no program built with the feature takes the place of one without. Their counts and seeds are shown as they come.
 RUNS_APART = {
-    "schedules": ["cargo", "test", "-p", "walspool-concurrency", "--features", "shuttle", "--test", "schedules", "--", "--nocapture"],
+    "schedules": [
+        "cargo", "test", "-p", "walspool-concurrency", "--features", "shuttle", "--target-dir", "target/schedules",
+        "--test", "schedules", "--", "--nocapture",
+    ],
 }
 
 # A test that prints nothing for so long hangs: the run is ended, so that the suite's name is seen.

@@ -32,6 +32,8 @@ enum Command {
         #[arg(long)]
         result: Option<PathBuf>,
     },
+    /// `sigbus` on ext4 and on xfs, each on a loop device of its own. Needs the superuser.
+    Volumes,
     /// A child of `sigbus`: ends by a signal.
     #[command(hide = true)]
     Child {
@@ -48,6 +50,7 @@ fn main() {
             let program = std::env::current_exe().expect("this program");
             concurrency::faults::run_all(&dir, &program);
         }
+        Command::Volumes => concurrency::faults::run_on_volumes(&std::env::current_exe().expect("this program")),
         Command::Stress { dir, removals, seed, result } => {
             let json = concurrency::stress::on_both_backends(&dir, removals, seed);
             println!("{json}");

@@ -6,6 +6,7 @@
 mod beside;
 mod foreign;
 mod lent;
+mod volumes;
 
 use std::ffi::CString;
 use std::mem::MaybeUninit;
@@ -14,6 +15,7 @@ use std::path::Path;
 
 pub use foreign::child;
 use spool::Backend;
+pub use volumes::run_on_volumes;
 
 /// A case: its name, and what it does in an empty folder.
 type Case = (&'static str, fn(&Path, Backend) -> String);
