@@ -222,11 +222,11 @@ impl<D: Disk, V: SegmentView> StreamReader<D, V> {
     }
 
     fn map(&mut self, segment: SegmentId, entry: &SegmentEntry) -> Result<()> {
-        let (expected, path) = (self.expected(segment), self.path(segment));
-        let opened = self.opened.as_mut().expect("the caller has opened it");
-        if opened.sealed.is_some() {
+        if self.opened.as_ref().expect("the caller has opened it").sealed.is_some() {
             return Ok(());
         }
+        let (expected, path) = (self.expected(segment), self.path(segment));
+        let opened = self.opened.as_mut().expect("the caller has opened it");
         let header = read_header(&*opened.file, &expected)?;
         let Some(footer) = read_footer(&*opened.file, &header, &expected)? else {
             return Err(expected.damage("footer", self.geometry.content_end(), "a valid footer", "none"));

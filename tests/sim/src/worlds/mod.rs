@@ -11,7 +11,7 @@ use std::mem::ManuallyDrop;
 
 use segments::{Geometry, StreamKind};
 use spool::StoreOptions;
-use spool::disk::{Fault, OperationKind, SimDisk, Weather};
+use spool::disk::{Disk, Fate, Fault, OperationKind, Pending, SimDisk, Weather};
 
 use self::images::{Missing, subsets};
 use crate::{Broken, Failure, Life, Op, Random, Target, catch};
@@ -97,6 +97,18 @@ fn stopped_at(workload: &[Op], nth: u64) -> Result<Option<ManuallyDrop<Life>>, B
     reached.map_err(Broken)?.map(|reached| reached.then_some(life))
 }
 
+/// What a crash decides about, but for the file that holds the writer's process id: nothing depends on it, and it is
+/// never synced.
+fn units_of(disk: &SimDisk) -> Vec<Pending> {
+    let whole = disk.crash_with(&mut |_| Fate::New);
+    let lock = whole.identity("/store/lock".as_ref()).map(|found| found.inode).ok();
+    let inode = |unit: &Pending| match unit {
+        Pending::Sector { inode, .. } | Pending::Length { inode, .. } | Pending::Punch { inode, .. } => Some(*inode),
+        Pending::Create(_) | Pending::Unlink(_) | Pending::Rename(..) => None,
+    };
+    disk.pending().into_iter().filter(|unit| lock.is_none() || inode(unit) != lock).collect()
+}
+
 /// All images of one workload.
 fn explore(workload: &[Op], units_max: usize) -> Result<Report, Failure> {
     let mut report = Report { workloads: 1, ..Report::default() };
@@ -105,15 +117,14 @@ fn explore(workload: &[Op], units_max: usize) -> Result<Report, Failure> {
         let stopped = stopped_at(workload, nth).map_err(|Broken(what)| failed(what, String::new()))?;
         let Some(life) = stopped else { break };
         report.crash_points += 1;
-        let pending = life.disk().pending();
+        let pending = units_of(life.disk());
         report.units_max = report.units_max.max(pending.len());
         report.bounded_points += u64::from(pending.len() > units_max);
         for kept in subsets(pending.len(), units_max) {
             for missing in Missing::ALL.into_iter().filter(|missing| missing.is_new(&kept, &pending)) {
-                let mut units = 0..;
                 let image = life.disk().crash_with(&mut |unit| {
-                    let number = units.next().expect("there is no end of numbers");
-                    missing.fate(kept.contains(&number), unit)
+                    let number = pending.iter().position(|known| known == unit);
+                    missing.fate(number.is_none_or(|number| kept.contains(&number)), unit)
                 });
                 report.images += 1;
                 let what = catch(|| life.check_image(image)).unwrap_or_else(|panic| Err(Broken(panic)));
