@@ -38,7 +38,7 @@ fn every_seed_has_what_a_seed_must_have() {
 
 #[test]
 fn worlds_of_up_to_two_operations() {
-    let report = worlds::run(2, 6, 2).unwrap_or_else(|failure| panic!("{failure}"));
+    let report = worlds::run(2, 4, 2).unwrap_or_else(|failure| panic!("{failure}"));
     println!("{report:?}");
     assert!(report.images > 10_000, "{report:?}");
 }

@@ -204,11 +204,11 @@ pub fn torn_batch(patterns: u64, seed: u64) -> Result<u64, Failure> {
     let append = |durable| Op::Append { stream: StreamKind::Txn, first: true, last: true, bytes: 4000, durable };
     life.begin().map_err(failed)?;
     life.apply(&append(true)).map_err(failed)?;
-    (0..16).try_for_each(|_| life.apply(&append(false))).map_err(failed)?;
+    (0..22).try_for_each(|_| life.apply(&append(false))).map_err(failed)?;
     life.disk().fail(OperationKind::Sync, 1, Fault::Stop);
     let has_stopped = life.stopped_in(&Op::Wait { stream: StreamKind::Txn, back: 0 }).map_err(failed)?;
     let sectors = life.disk().pending().len();
-    assert!(has_stopped && sectors >= 120, "{sectors} sectors are in the air");
+    assert!(has_stopped && sectors >= 128, "{sectors} sectors are in the air");
     let mut random = Random::new(seed);
     for _ in 0..patterns {
         let (missing, kept) = (random.pick(&Missing::ALL), random.pick(&[16, 128, 240, 252]));
