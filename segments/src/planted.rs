@@ -7,9 +7,9 @@
 //! ```
 //!
 //! Without the cargo feature `planted` the macro is the constant `false`, so an ordinary build has neither the bug nor a
-//! branch for it. With the feature it is true in a thread that asked for this bug by [`plant`], and in the whole of a
-//! process that was started with the environment variable `WALSPOOL_PLANTED` set to its name. The runner (`make
-//! planted`) finds the names by reading the sources.
+//! branch for it. With the feature it is true in a process that chose this bug by [`plant`], or that was started with the
+//! environment variable `WALSPOOL_PLANTED` set to its name. The runner (`make planted`) finds the names by reading the
+//! sources.
 
 /// True where the bug of this name is planted now. A constant without the feature `planted`.
 #[cfg(not(feature = "planted"))]
@@ -32,35 +32,51 @@ macro_rules! planted {
 #[cfg(feature = "planted")]
 mod choice {
     use std::cell::Cell;
-    use std::sync::LazyLock;
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::sync::{LazyLock, Mutex, PoisonError};
+
+    static CHOSEN: Mutex<Option<&'static str>> = Mutex::new(None);
+    /// Counts the choices, so that a thread looks at the newest one only when there is a new one.
+    static CHOICES: AtomicU64 = AtomicU64::new(0);
+    static REACHED: AtomicU64 = AtomicU64::new(0);
+    static OF_ENVIRONMENT: LazyLock<Option<String>> = LazyLock::new(|| std::env::var("WALSPOOL_PLANTED").ok());
 
     thread_local! {
-        static CHOSEN: Cell<Option<&'static str>> = const { Cell::new(None) };
-        static REACHED: Cell<u64> = const { Cell::new(0) };
+        static SEEN: Cell<(u64, Option<&'static str>)> = const { Cell::new((0, None)) };
     }
 
-    static OF_PROCESS: LazyLock<Option<String>> = LazyLock::new(|| std::env::var("WALSPOOL_PLANTED").ok());
-
-    /// Plants this bug in the calling thread, or none, and begins to count anew how often its place is reached.
+    /// Plants this bug in the process, or none, and begins to count anew how often its place is reached.
     pub fn plant(name: Option<&'static str>) {
-        CHOSEN.set(name);
-        REACHED.set(0);
+        *CHOSEN.lock().unwrap_or_else(PoisonError::into_inner) = name;
+        CHOICES.fetch_add(1, Ordering::SeqCst);
+        REACHED.store(0, Ordering::SeqCst);
     }
 
-    /// How often the calling thread came to the place of the bug that is planted.
+    /// How often the place of the bug that is planted was reached.
     #[must_use]
     pub fn planted_reached() -> u64 {
-        REACHED.get()
+        REACHED.load(Ordering::SeqCst)
+    }
+
+    fn chosen() -> Option<&'static str> {
+        let choices = CHOICES.load(Ordering::SeqCst);
+        let (seen, name) = SEEN.get();
+        if seen == choices {
+            return name;
+        }
+        let name = *CHOSEN.lock().unwrap_or_else(PoisonError::into_inner);
+        SEEN.set((choices, name));
+        name
     }
 
     /// What [`crate::planted!`] asks.
     #[must_use]
     pub fn is_planted(name: &'static str) -> bool {
-        let here = CHOSEN.get() == Some(name);
+        let here = chosen() == Some(name);
         if here {
-            REACHED.set(REACHED.get() + 1);
+            REACHED.fetch_add(1, Ordering::Relaxed);
         }
-        here || OF_PROCESS.as_deref() == Some(name)
+        here || OF_ENVIRONMENT.as_deref() == Some(name)
     }
 }
 
@@ -78,13 +94,15 @@ mod tests {
 
     #[cfg(feature = "planted")]
     #[test]
-    fn a_bug_is_planted_in_the_thread_that_asked_for_it() {
+    fn a_bug_is_planted_in_every_thread_until_another_is() {
         assert!(!planted!("one"));
         super::plant(Some("one"));
         assert!(planted!("one") && !planted!("two"));
-        assert_eq!(super::planted_reached(), 1);
-        std::thread::spawn(|| assert!(!planted!("one"))).join().expect("not there");
+        std::thread::spawn(|| assert!(planted!("one"))).join().expect("there too");
+        assert_eq!(super::planted_reached(), 2);
+        super::plant(Some("two"));
+        assert!(planted!("two") && !planted!("one"));
         super::plant(None);
-        assert!(!planted!("one"));
+        assert!(!planted!("two"));
     }
 }
