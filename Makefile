@@ -15,7 +15,7 @@ PROGRAMS := walspool walspool-inspect
 TAIL_SEEDS := $(if $(filter command% environment%,$(origin SEEDS)),$(SEEDS),100000)
 
 .DEFAULT_GOAL := help
-.PHONY: help build install demo crash sim damage tail fuzz test test-big test-schedules stress lint format bench servers clean distclean
+.PHONY: help build install demo crash sim damage tail fuzz test test-big test-schedules stress lint format bench servers clean distclean planted
 
 help: ## print this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-18s %s\n", $$1, $$2 }'
@@ -45,6 +45,10 @@ tail: ## tail versus damage: SEEDS crashes with and without damage, and a table 
 
 fuzz: ## each decoder under libFuzzer for SECONDS=60 (tests/fuzz); make test replays the corpus
 	$(PYTHON) tests/fuzz/run.py --seconds $(or $(SECONDS),60)
+
+planted: ## bugs planted on purpose, each of which crash seeds, failure loops or small worlds must find (SEEDS=n, ONLY=name, RECORD=1)
+	$(CARGO) run -q --profile sim -p walspool-sim --features planted --target-dir "$(or $(CARGO_TARGET_DIR),target)/planted" -- \
+	    planted --seeds $(SEEDS) $(if $(ONLY),--only $(ONLY)) $(if $(RECORD),--record)
 
 test-big: ## the 1 GB transaction at its full size (make test runs it scaled down)
 	WALSPOOL_BIG_TRANSACTION_BYTES=1073741824 $(CARGO) test --release -p walspool --test big_transaction -- --nocapture

@@ -3,6 +3,7 @@
 use crate::checksum::copy_with_checksum;
 use crate::geometry::Geometry;
 use crate::group::{GROUP_HEADER_BYTES, GroupHeader, Mark};
+use crate::planted;
 use crate::position::{Incarnation, Seqno, UnixMicros};
 use crate::record::{BODY_ALIGNMENT, RECORD_HEADER_BYTES, RecordHeader, RecordMeta, record_bytes};
 
@@ -94,6 +95,9 @@ impl GroupBuilder {
         let (stored, padding) = stored.split_at_mut(body.len());
         padding.fill(0);
         let body_checksum = copy_with_checksum(stored, body);
+        let first_bytes = &body[..body.len().min(256)];
+        let body_checksum =
+            if planted!("checksum_without_length") { crate::checksum::checksum(first_bytes) } else { body_checksum };
         RecordHeader::encode_unsummed(meta, body.len() as u32, body_checksum, header);
         if self.is_empty() {
             self.first_seqno = meta.seqno;

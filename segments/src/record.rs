@@ -132,7 +132,7 @@ impl RecordHeader {
         // and what is believed has to be what was summed.
         let raw = std::hint::black_box(raw);
         let sum = header_checksum(raw.as_bytes(), incarnation);
-        if sum != raw.header_checksum.get() && !planted!("record_header_checksum_ignored") {
+        if sum != raw.header_checksum.get() {
             return Err(FormatError::checksum("record header", offset, raw.header_checksum.get(), sum));
         }
         if raw.codec != 0 || raw.key_id.get() != 0 || raw.flags & !(FLAG_FIRST | FLAG_LAST) != 0 {
@@ -159,7 +159,7 @@ impl RecordHeader {
     /// Checks the body that belongs to this header.
     pub(crate) fn check_body(&self, body: &[u8], offset: u64) -> Result<(), FormatError> {
         assert_eq!(body.len(), self.stored_bytes as usize, "the caller cuts the body by the checked length");
-        let sum = checksum(body);
+        let sum = checksum(if planted!("checksum_without_length") { &body[..body.len().min(256)] } else { body });
         match sum == self.body_checksum || planted!("body_checksum_ignored") {
             true => Ok(()),
             false => Err(FormatError::checksum("record body", offset, self.body_checksum, sum)),
@@ -169,8 +169,7 @@ impl RecordHeader {
 
 /// Checksum of an encoded header without its own four bytes, and of the incarnation.
 fn header_checksum(header: &[u8], incarnation: Incarnation) -> u32 {
-    let checked = if planted!("checksum_without_length") { 20..CHECKED_BYTES } else { 0..CHECKED_BYTES };
-    salted_checksum(&header[checked], [incarnation.get()])
+    salted_checksum(&header[..CHECKED_BYTES], [incarnation.get()])
 }
 
 impl RawRecordHeader {

@@ -3,7 +3,6 @@
 use crate::error::FormatError;
 use crate::geometry::Geometry;
 use crate::group::{GROUP_HEADER_BYTES, GroupHeader};
-use crate::planted;
 use crate::position::{Incarnation, Seqno};
 use crate::record::{BODY_ALIGNMENT, RECORD_HEADER_BYTES, RawRecordHeader, RecordHeader, RecordRef, record_bytes};
 
@@ -94,10 +93,6 @@ impl<'a> GroupView<'a> {
         let seqnos = (self.header.first_seqno.get()..=self.header.last_seqno.get()).map(Seqno::new);
         for expected in seqnos {
             let offset = self.offset + at as u64;
-            if planted!("trust_length_first") {
-                let length = u32::from_le_bytes(self.bytes[at + 12..at + 16].try_into().expect("four bytes"));
-                let _believed = &self.bytes[at + RECORD_HEADER_BYTES..][..length as usize];
-            }
             let header = RecordHeader::decode(&self.bytes[at..used], incarnation, offset)?;
             let body_bytes = header.stored_bytes as usize;
             let body_max = (geometry.body_bytes_max() as usize).min(used - at - RECORD_HEADER_BYTES);
@@ -130,7 +125,7 @@ impl<'a> GroupView<'a> {
         if at != used {
             return Err(FormatError::corrupt("end of records", self.offset + at as u64, used, at));
         }
-        match records_checksum == self.header.records_checksum || planted!("group_checksum_without_records") {
+        match records_checksum == self.header.records_checksum {
             true => Ok(()),
             false => {
                 let expected = self.header.records_checksum;

@@ -77,8 +77,7 @@ impl<D: Disk> Pool<D> {
                 continue;
             }
             // A crash between the two folder syncs of a move may show one file under both names: then it is a segment.
-            let is_ours =
-                taken.insert(disk.identity(&path).doing("look for", &path)?) || planted!("segment_taken_as_free");
+            let is_ours = taken.insert(disk.identity(&path).doing("look for", &path)?);
             if is_free && is_ours && free.len() < free_max {
                 free.push(path);
             } else {
@@ -120,9 +119,7 @@ impl<D: Disk> Pool<D> {
         // opening the pool drops the name here.
         self.disk.sync_dir(&self.dir).doing("sync", &self.dir)?;
         let stream_dir = stream_dir(&self.store_dir, stream);
-        if !planted!("retired_name_not_synced") {
-            self.disk.sync_dir(&stream_dir).doing("sync", &stream_dir)?;
-        }
+        self.disk.sync_dir(&stream_dir).doing("sync", &stream_dir)?;
         self.free.push(to);
         assert!(self.free.len() <= self.free_max);
         Ok(())

@@ -11,6 +11,13 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 FILE_LINES_MAX = 450  # "about 400", tests not counted
 FUNCTION_LINES_MAX = 90  # "about 70"
 
+# Assertions per function, on average over a folder's own code (no tests, no simulated disk: that is a tool of tests).
+# The aim is two everywhere; a folder that is not there yet may not fall below what it has. Functions of one plain
+# statement (accessors, conversions, forwards) do not count: there is nothing in them to assert.
+ASSERTIONS_MIN = {"segments/src/": 2.0, "spool/src/": 0.65}
+ASSERTION = re.compile(r"\b(?:debug_)?assert(?:_eq|_ne)?!\(")
+NO_PRODUCT = re.compile(r"/(?:tests|planted)\.rs$|/disk/sim/")
+
 FORBIDDEN = [
     (re.compile(r"\b(?:TO" r"DO|FIX" r"ME|X" r"XX)\b"), "unfinished work has no place in the tree"),
     (re.compile(r"#\[ig" r"nore"), "no test is passed over"),
@@ -42,6 +49,31 @@ def functions(lines):
                 if lines[last] == end or (last == number and line.endswith(("}", ";"))):
                     yield number + 1, last - number + 1
                     break
+
+
+def counting_functions(lines):
+    """Functions with more than one plain statement at their top level, by rustfmt's layout."""
+    count = 0
+    for number, length in functions(lines):
+        body = lines[number - 1 : number - 1 + length]
+        indent = " " * (len(body[0]) - len(body[0].lstrip()) + 4)
+        begin = next((at for at, line in enumerate(body) if line.endswith("{")), 0) + 1
+        starts = [line for line in body[begin:-1] if line.startswith(indent) and line[len(indent) :][:1] not in " })].?"]
+        starts = [line for line in starts if line.strip() and not line.strip().startswith(("//", "#["))]
+        branches = bool(starts) and re.match(r"\s*(?:match|if|for|while|loop)\b", starts[0]) is not None
+        count += len(starts) > 1 or branches
+    return count
+
+
+def assertion_breaches(sources):
+    """`sources` are (name, lines) of Rust files. Prints each folder's ratio; yields the folders that fall short."""
+    for folder, least in ASSERTIONS_MIN.items():
+        own = [without_tests(lines) for name, lines in sources if name.startswith(folder) and not NO_PRODUCT.search(name)]
+        asserted = sum(len(ASSERTION.findall(line)) for lines in own for line in lines if not line.lstrip().startswith("//"))
+        counted = max(1, sum(map(counting_functions, own)))
+        print(f"tidy: {folder} has {asserted} assertions in {counted} functions of more than one statement: {asserted / counted:.2f} each")
+        if asserted < least * counted:
+            yield f"{folder}: {asserted / counted:.2f} assertions per function, at least {least} are asked for"
 
 
 def is_test_file(name):
@@ -82,7 +114,7 @@ def folder_breaches():
 
 
 def main():
-    found = list(folder_breaches())
+    found, rust = list(folder_breaches()), []
     for path in tracked():
         name = path.relative_to(REPOSITORY).as_posix()
         if path.suffix not in TEXT_ENDINGS or not path.is_file() or name.startswith("tests/golden/"):
@@ -91,8 +123,11 @@ def main():
             lines = path.read_text().split("\n")
         except UnicodeDecodeError:
             continue
+        if path.suffix == ".rs":
+            rust.append((name, lines))
         breaches = list(text_breaches(lines)) + (list(rust_breaches(name, lines)) if path.suffix == ".rs" else [])
         found += [f"{name}:{number}: {reason}" for number, reason in breaches]
+    found += assertion_breaches(rust)
     print("\n".join(found) or "tidy: nothing found")
     sys.exit(1 if found else 0)
 

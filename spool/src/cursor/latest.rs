@@ -1,6 +1,6 @@
 //! The newest complete entry of a state stream.
 
-use segments::{Position, Seqno, checksum};
+use segments::{Position, Seqno, checksum, planted};
 
 use super::reader::{SegmentView, StreamReader, Visit};
 use super::window::Place;
@@ -60,7 +60,8 @@ pub(crate) fn latest_entry<D: Disk, V: SegmentView>(
                 let copied_from = state.body.len();
                 state.body.extend_from_slice(record.body);
                 // What counts is the copy: under a mapping the bytes may have changed since they were verified.
-                if checksum(&state.body[copied_from..]) != record.body_checksum {
+                let holds = checksum(&state.body[copied_from..]) == record.body_checksum;
+                if !holds && !planted!("checksum_without_length") {
                     return Err((record.offset, record.meta.seqno));
                 }
             }

@@ -167,7 +167,7 @@ fn checked<'a>(block: &'a [u8], magic: &[u8; 8], path: &Path) -> Result<Option<&
     let (raw, _) = RawBlock::ref_from_prefix(block).expect("the caller reads whole blocks");
     let mut unsummed = block.to_vec();
     unsummed[CHECKSUM_AT..CHECKSUM_AT + 4].fill(0);
-    let holds = checksum(&unsummed) == raw.checksum.get() || planted!("cursor_checksum_ignored");
+    let holds = checksum(&unsummed) == raw.checksum.get();
     if raw.magic != *magic || !holds {
         return Ok(None);
     }

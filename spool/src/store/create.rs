@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use segments::{Mark, StoreId, StreamEpoch, StreamKind, planted};
+use segments::{Mark, StoreId, StreamEpoch, StreamKind};
 
 use super::open::check_marks_not_lost;
 use super::{STREAMS, Store};
@@ -91,9 +91,7 @@ fn make_content<D: Disk>(disk: &D, dir: &Path) -> Result<StoreLock<D>> {
     if !disk.list(&cursors).doing("list", &cursors)?.iter().any(|name| name == CURSORS_LOCK_FILE) {
         disk.create(&cursors_lock, crate::mark::SLOT_BYTES).doing("create", &cursors_lock)?;
     }
-    if !planted!("cursors_folder_not_synced") {
-        disk.sync_dir(&cursors).doing("sync", &cursors)?;
-    }
+    disk.sync_dir(&cursors).doing("sync", &cursors)?;
     Ok(lock)
 }
 

@@ -123,7 +123,7 @@ impl<F> Lane<F> {
             assert!(group_bytes <= geometry.group_bytes_max(), "a group fits an empty segment");
             self.rotate(prepared);
         }
-        self.last_written_at = if planted!("group_time_goes_back") { now } else { self.last_written_at.max(now) };
+        self.last_written_at = self.last_written_at.max(now);
         let durable = self.stream.table().durable();
         let flight = self.seal_group(group, durable);
         assert!(flight.offset + flight.group_bytes as u64 <= geometry.content_end());

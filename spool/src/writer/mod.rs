@@ -274,7 +274,8 @@ impl<D: Disk> Committer<D> {
         match result {
             Ok(written) if before + written >= flight.group_bytes || planted!("short_write_as_success") => {
                 flight.done_bytes = flight.group_bytes;
-                flight.state = FlightState::Written;
+                let is_believed = planted!("acknowledge_before_sync");
+                flight.state = if is_believed { FlightState::Durable } else { FlightState::Written };
                 return Ok(());
             }
             Ok(written) => flight.done_bytes = resume_at(before + written, block_bytes as usize),

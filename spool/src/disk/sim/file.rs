@@ -29,7 +29,7 @@ impl SimFile {
     }
 
     pub(super) fn map(&self) -> io::Result<SimMap> {
-        self.state().map(self.opened).map(SimMap)
+        self.state().map(self.opened).map(|(content, mapped)| SimMap { content, _mapped: mapped })
     }
 
     fn check_alignment(&self, memory: *const u8, length: usize, offset: u64) -> io::Result<()> {
@@ -129,12 +129,16 @@ impl Drop for SimFile {
     }
 }
 
-/// A file's bytes at the moment it was mapped. Sealed segments do not change, so a copy is as good as a mapping.
+/// A file's bytes at the moment it was mapped. Sealed segments do not change, so a copy is as good as a mapping; and where
+/// the store would write to a file that is mapped, the machine says so by a panic.
 #[derive(Debug)]
-pub struct SimMap(Arc<Content>);
+pub struct SimMap {
+    content: Arc<Content>,
+    _mapped: Arc<()>,
+}
 
 impl AsRef<[u8]> for SimMap {
     fn as_ref(&self) -> &[u8] {
-        &self.0.bytes
+        &self.content.bytes
     }
 }

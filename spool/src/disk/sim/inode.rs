@@ -7,7 +7,7 @@
 //! sync covers it. Reads through the page cache show the new bytes until its pages are dropped. A *hidden* ghost shows
 //! the medium's bytes to reads around the page cache.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use super::content::Content;
 use super::dice::Dice;
@@ -64,6 +64,25 @@ pub(super) struct Inode {
     /// The part of the ghosts that reads around the page cache do not see.
     hidden: Ranges,
     pub(super) locks: Locks,
+    /// Mappings of it that somebody still has.
+    pub(super) maps: Maps,
+}
+
+/// Who has a file mapped. Whoever writes to it changes bytes under a reader's eyes, which no caller may do.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Maps(Vec<Weak<()>>);
+
+impl Maps {
+    pub(super) fn add(&mut self) -> Arc<()> {
+        let mapped = Arc::new(());
+        self.0.retain(|map| map.strong_count() > 0);
+        self.0.push(Arc::downgrade(&mapped));
+        mapped
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.iter().all(|map| map.strong_count() == 0)
+    }
 }
 
 impl Inode {
@@ -87,6 +106,7 @@ impl Inode {
         if bytes.is_empty() {
             return;
         }
+        assert!(self.maps.is_empty(), "file {number} is written while a reader has it mapped");
         let end = offset + bytes.len() as u64;
         if end > self.length() {
             self.set_length(number, end, true);

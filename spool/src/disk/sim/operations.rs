@@ -180,10 +180,11 @@ impl State {
 
     // ---- bytes --------------------------------------------------------------------------------------------------
 
-    pub(super) fn map(&mut self, file: Opened) -> io::Result<Arc<Content>> {
+    pub(super) fn map(&mut self, file: Opened) -> io::Result<(Arc<Content>, Arc<()>)> {
         let meets = self.begin(OperationKind::Read, &[])?;
         meets.check()?;
-        Ok(Arc::clone(&self.opened(file)?.current))
+        let inode = self.opened(file)?;
+        Ok((Arc::clone(&inode.current), inode.maps.add()))
     }
 
     pub(super) fn read(&mut self, file: Opened, buffer: &mut [u8], offset: u64) -> io::Result<usize> {

@@ -303,6 +303,8 @@ impl State {
         self.inherited = self.last_change;
         self.plan.clear();
         self.handles.clear();
-        self.inodes.values_mut().for_each(|inode| inode.locks = super::locks::Locks::default());
+        for inode in self.inodes.values_mut() {
+            (inode.locks, inode.maps) = (super::locks::Locks::default(), super::inode::Maps::default());
+        }
     }
 }

@@ -172,6 +172,10 @@ impl Life {
             error => error,
         };
         match cause {
+            // An interrupted write is finished; one that never comes through ends as `WriteZero`.
+            Error::Io { operation, source, .. } if operation.starts_with("write") && is_interruption(source) => {
+                broken(format!("an interruption was taken for a failure: {error}"))
+            }
             Error::Io { .. } if self.is_disturbed => Ok(()),
             error if self.is_corrupt && is_named_refusal(error) => Ok(()),
             _ => broken(format!("an error that no fault explains: {error}")),
@@ -246,6 +250,11 @@ impl Life {
     fn open_options(&self) -> (SimDisk, Environment, Drive, &'static Path, &StoreOptions) {
         (self.disk.clone(), self.environment.clone(), Drive::Manual, Path::new(DIR), &self.options)
     }
+}
+
+/// True for the answers that say "ask again".
+fn is_interruption(error: &std::io::Error) -> bool {
+    matches!(error.kind(), std::io::ErrorKind::Interrupted | std::io::ErrorKind::WouldBlock)
 }
 
 /// True for the errors that name damage and its consequences.

@@ -74,9 +74,6 @@ pub struct Hunt {
     pub threads: usize,
 }
 
-/// Seeds that come before the other runners, which take their time: most bugs fall to these.
-const SEEDS_FIRST: u64 = 4000;
-
 /// Operations of the longest small world, and pending units up to which every subset is taken: the whole of point 2
 /// takes hours for all bugs, and what a bug needs is in its first part.
 const WORLD_LENGTH: usize = 2;
@@ -94,10 +91,9 @@ impl Hunt {
     }
 
     fn run(self) -> Option<Found> {
-        self.by_seeds(0..self.seeds.min(SEEDS_FIRST))
+        self.by_seeds(0..self.seeds)
             .or_else(|| by(Runner::Failures, failures::run(|_| true, &failures::FAULTS)))
             .or_else(|| by(Runner::Worlds, worlds::run(WORLD_LENGTH, WORLD_UNITS, self.threads)))
-            .or_else(|| self.by_seeds(SEEDS_FIRST.min(self.seeds)..self.seeds))
     }
 
     /// The first of these seeds that fails.

@@ -22,8 +22,11 @@ pub enum Promise {
 }
 
 /// What the model says (`life/`), and what it means. The first line that fits counts.
-const SIGNS: [(&str, Promise); 26] = [
+const SIGNS: [(&str, Promise); 29] = [
+    ("while a reader has it mapped", Promise::Prefix),
     ("panicked at", Promise::Liveness),
+    ("an interruption was taken", Promise::Liveness),
+    ("with fewer records", Promise::Durable),
     ("acknowledged by a store that had failed", Promise::Acknowledgement),
     ("was acknowledged, but durable", Promise::Acknowledgement),
     ("durable went back", Promise::Acknowledgement),
