@@ -173,7 +173,7 @@ impl Life {
         };
         match cause {
             // An interrupted write is finished; one that never comes through ends as `WriteZero`.
-            Error::Io { operation, source, .. } if operation.starts_with("write") && is_interruption(source) => {
+            Error::Io { operation, source, .. } if *operation == "write" && is_interruption(source) => {
                 broken(format!("an interruption was taken for a failure: {error}"))
             }
             Error::Io { .. } if self.is_disturbed => Ok(()),
