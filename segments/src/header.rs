@@ -190,6 +190,9 @@ impl RawSegmentHeader {
             segment_bytes: self.segment_bytes.get(),
         };
         geometry.check()?;
+        if self.segment_id.get() == 0 {
+            return Err(FormatError::corrupt("segment id", 72, "1 or more", 0));
+        }
         let text = self.writer_version.split(|byte| *byte == 0).next().unwrap_or_default();
         Ok(SegmentHeader {
             store: StoreId::new(self.store_id),
@@ -265,6 +268,7 @@ mod tests {
             let refused = changed(at, 0x7F);
             assert!(matches!(refused, Err(FormatError::UnsupportedVersion { .. })), "byte {at}: {refused:?}");
         }
+        assert!(matches!(changed(72, 0), Err(FormatError::Corrupt { .. })), "segments count from one");
         assert!(changed(24, 0x7F).is_ok(), "unknown compatible features are ignored");
         assert!(matches!(changed(33, 0x7F), Err(FormatError::LimitExceeded { .. })));
     }

@@ -56,7 +56,7 @@ fn a_footer_comes_back() {
 #[test]
 fn every_number_is_held_against_the_others() {
     type Change = (&'static str, fn(&mut Footer));
-    let changes: [Change; 27] = [
+    let changes: [Change; 25] = [
         ("identity", |footer| footer.segment = footer.segment.next()),
         ("used_bytes", |footer| footer.used_bytes = 4000),
         ("used_bytes", |footer| footer.used_bytes = 512),
@@ -79,8 +79,6 @@ fn every_number_is_held_against_the_others() {
         ("index", |footer| footer.index[0].offset = 1024),
         ("index", |footer| footer.index[0].seqno = Seqno::new(11)),
         ("index", |footer| footer.index[0].written_at = UnixMicros::new(11)),
-        ("index", |footer| footer.index[1].lsn = Lsn::new(0xFFF)),
-        ("index", |footer| footer.index[2].lsn = Lsn::new(0x1001)),
         ("index", |footer| footer.index[2].written_at = UnixMicros::new(20)),
         ("index", |footer| footer.index[2].offset = 2049),
         ("index", |footer| footer.index.extend([entry(18, 2560), entry(19, 3072)])),

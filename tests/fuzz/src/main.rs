@@ -1,0 +1,27 @@
+//! One program for all targets: `WALSPOOL_FUZZ_TARGET` names the one to run, the arguments are libFuzzer's.
+
+#![no_main]
+
+use std::sync::LazyLock;
+
+#[cfg(feature = "bodies")]
+mod bodies;
+mod memory;
+mod sums;
+mod targets;
+
+#[global_allocator]
+static MEMORY: memory::Counting = memory::Counting;
+
+#[cfg(feature = "bodies")]
+use bodies::TARGETS as BODIES;
+#[cfg(not(feature = "bodies"))]
+const BODIES: &[targets::Target] = &[];
+
+static TARGET: LazyLock<fn(&[u8])> = LazyLock::new(|| {
+    let name = std::env::var("WALSPOOL_FUZZ_TARGET").expect("WALSPOOL_FUZZ_TARGET names a target");
+    let mut all = targets::TARGETS.iter().chain(BODIES);
+    all.find(|(known, _)| *known == name).unwrap_or_else(|| panic!("{name} is no target")).1
+});
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| (*TARGET)(data));
