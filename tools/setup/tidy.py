@@ -117,7 +117,7 @@ def main():
     found, rust = list(folder_breaches()), []
     for path in tracked():
         name = path.relative_to(REPOSITORY).as_posix()
-        if path.suffix not in TEXT_ENDINGS or not path.is_file() or name.startswith("tests/golden/"):
+        if path.suffix not in TEXT_ENDINGS or not path.is_file() or name.startswith(("tests/golden/", "tests/fuzz/corpus/")):
             continue
         try:
             lines = path.read_text().split("\n")
