@@ -95,9 +95,8 @@ impl GroupBuilder {
         let (stored, padding) = stored.split_at_mut(body.len());
         padding.fill(0);
         let body_checksum = copy_with_checksum(stored, body);
-        let first_bytes = &body[..body.len().min(256)];
         let body_checksum =
-            if planted!("checksum_without_length") { crate::checksum::checksum(first_bytes) } else { body_checksum };
+            if planted!("checksum_without_length") { crate::record::body_checksum(body) } else { body_checksum };
         RecordHeader::encode_unsummed(meta, body.len() as u32, body_checksum, header);
         if self.is_empty() {
             self.first_seqno = meta.seqno;

@@ -159,12 +159,17 @@ impl RecordHeader {
     /// Checks the body that belongs to this header.
     pub(crate) fn check_body(&self, body: &[u8], offset: u64) -> Result<(), FormatError> {
         assert_eq!(body.len(), self.stored_bytes as usize, "the caller cuts the body by the checked length");
-        let sum = checksum(if planted!("checksum_without_length") { &body[..body.len().min(256)] } else { body });
+        let sum = body_checksum(body);
         match sum == self.body_checksum || planted!("body_checksum_ignored") {
             true => Ok(()),
             false => Err(FormatError::checksum("record body", offset, self.body_checksum, sum)),
         }
     }
+}
+
+/// Checksum of a body as it is stored.
+pub(crate) fn body_checksum(body: &[u8]) -> u32 {
+    checksum(if planted!("checksum_without_length") { &body[..body.len().min(256)] } else { body })
 }
 
 /// Checksum of an encoded header without its own four bytes, and of the incarnation.
@@ -211,7 +216,7 @@ impl RecordRef<'_> {
     /// Sums the body again: true where it still is what was verified.
     #[must_use]
     pub fn body_holds(&self) -> bool {
-        checksum(self.body) == self.body_checksum
+        body_checksum(self.body) == self.body_checksum
     }
 }
 

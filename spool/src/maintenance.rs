@@ -236,9 +236,7 @@ fn prepare<D: Disk>(shared: &Shared<D>, kind: StreamKind) -> Result<()> {
             shared.hub.signal();
             Ok(())
         }
-        Err(error) if urgent || (error.is_failed_sync() && !planted!("failed_sync_of_a_prepared_file_passes")) => {
-            Err(error)
-        }
+        Err(error) if urgent || error.is_failed_sync() => Err(error),
         Err(error) => {
             tracing::warn!(stream = %kind, %error, "no segment could be prepared ahead; asked again when it is needed");
             Ok(())

@@ -252,9 +252,10 @@ impl Life {
     }
 }
 
-/// True for the answers that say "ask again".
+/// True for the answers that say "ask again", or that the question was wrong (a write that is not aligned).
 fn is_interruption(error: &std::io::Error) -> bool {
-    matches!(error.kind(), std::io::ErrorKind::Interrupted | std::io::ErrorKind::WouldBlock)
+    use std::io::ErrorKind::{Interrupted, InvalidInput, WouldBlock};
+    matches!(error.kind(), Interrupted | WouldBlock | InvalidInput)
 }
 
 /// True for the errors that name damage and its consequences.
