@@ -34,8 +34,8 @@ demo: ## prove the main job on real PostgreSQL (KEEP=dir leaves store, config an
 test: ## every test, against real PostgreSQL 15 to 18, and a table of what was used
 	$(PYTHON) tools/setup/run_tests.py
 
-sim: ## crash seeds on the simulated disk (SEEDS=n, FIRST=n), with the time, faults and rows they reached
-	$(CARGO) run -q --profile sim -p walspool-sim -- seeds --seeds $(SEEDS) --first $(FIRST)
+sim: ## crash seeds on the simulated disk (SEEDS=n, FIRST=n, RECORD=1), with the time, faults and rows they reached
+	$(CARGO) run -q --profile sim -p walspool-sim -- seeds --seeds $(SEEDS) --first $(FIRST) $(if $(RECORD),--record)
 
 damage: ## every bit of a small store flipped, and larger injuries (WALSPOOL_SEED); make test does a part
 	$(CARGO) run -q --profile sim -p walspool-sim -- damage --all
