@@ -13,7 +13,7 @@ use crate::disk::{AlignedBuffer, Disk, DiskFile, write_all_at};
 use crate::error::{IoContext, Result};
 use crate::layout::segment_path;
 use crate::pool::Wanted;
-use crate::shared::Shared;
+use crate::shared::{Drive, Shared};
 use crate::stream::{SegmentEntry, SegmentState, lock};
 use crate::sync::{Condvar, Mutex, PoisonError, wait_for};
 use crate::writer::{FullSegment, PanicGuard};
@@ -62,6 +62,7 @@ impl<F> Default for Maintenance<F> {
 impl<F> Maintenance<F> {
     /// The stream will want a segment.
     pub(crate) fn request_prepare(&self, stream: StreamKind) {
+        assert!(StreamKind::PERMANENT.contains(&stream), "{stream} has no segments of its own here");
         let mut jobs = lock(&self.jobs);
         if !jobs.prepare.contains(&stream) {
             jobs.prepare.push(stream);
@@ -72,6 +73,7 @@ impl<F> Maintenance<F> {
 
     /// A group of the stream waits for a segment.
     pub(crate) fn request_prepare_now(&self, stream: StreamKind) {
+        assert!(StreamKind::PERMANENT.contains(&stream), "{stream} has no segments of its own here");
         let mut jobs = lock(&self.jobs);
         if !jobs.urgent.contains(&stream) {
             jobs.urgent.push(stream);
@@ -83,7 +85,14 @@ impl<F> Maintenance<F> {
 
     /// A segment takes no more groups and all of them are durable.
     pub(crate) fn request_seal(&self, stream: StreamKind, full: FullSegment<F>) {
-        lock(&self.jobs).seals.push_back((stream, full));
+        assert_eq!(full.header.stream, stream, "a segment of this stream");
+        assert!(full.summary.used_bytes > full.header.geometry.content_start(), "only content is sealed");
+        assert!(full.summary.used_bytes <= full.header.geometry.content_end(), "content ends before the reserved tail");
+        let mut jobs = lock(&self.jobs);
+        let before = jobs.seals.iter().rev().find(|(before, _)| *before == stream);
+        assert!(before.is_none_or(|(_, before)| before.header.segment < full.header.segment), "the oldest comes first");
+        jobs.seals.push_back((stream, full));
+        drop(jobs);
         self.wake.notify_one();
     }
 
@@ -119,6 +128,7 @@ impl<F> Maintenance<F> {
 
     fn next_job(&self, now: Duration, mark_idle: Duration, confirm_delay: Duration) -> Option<Job<F>> {
         let mut jobs = lock(&self.jobs);
+        assert!(jobs.prepare.len() <= StreamKind::PERMANENT.len(), "one request per stream: {:?}", jobs.prepare);
         if let Some(stream) = jobs.prepare.first().copied() {
             jobs.prepare.remove(0);
             assert!(!jobs.prepare.contains(&stream), "a stream is asked for once");
@@ -169,6 +179,7 @@ impl<F> Maintenance<F> {
 
 /// The maintenance thread.
 pub(crate) fn run<D: Disk>(shared: &Arc<Shared<D>>) {
+    assert_eq!(shared.drive, Drive::Threads, "no thread drives a store that its callers drive");
     let guard = PanicGuard { shared };
     let options = &shared.options;
     loop {
@@ -218,6 +229,7 @@ fn prepare<D: Disk>(shared: &Shared<D>, kind: StreamKind) -> Result<()> {
         return Ok(());
     }
     let segment = stream.table().next_id();
+    assert!(segment.get() > 0, "segments count from one");
     let wanted = Wanted { stream: kind, epoch: stream.epoch, geometry: stream.geometry, segment };
     let prepared = lock(&shared.pool).prepare(&wanted);
     let urgent = shared.maintenance.was_urgent(kind);
@@ -248,6 +260,8 @@ fn prepare<D: Disk>(shared: &Shared<D>, kind: StreamKind) -> Result<()> {
 fn seal<D: Disk>(shared: &Shared<D>, kind: StreamKind, full: &FullSegment<D::File>) -> Result<()> {
     let geometry = full.header.geometry;
     let path = segment_path(&shared.dir, kind, full.header.segment);
+    assert_eq!(full.header.stream, kind, "a segment of this stream");
+    assert_eq!(geometry, shared.stream(kind).geometry, "a stream has one geometry");
     let footer = Footer::new(&full.header, &full.summary, full.entry_before, Vec::new());
     assert!(shared.stream(kind).table().durable().segment >= full.header.segment, "its groups are durable");
     {
@@ -271,6 +285,8 @@ pub(crate) fn write_footer(
     let encoded = footer.encode(geometry);
     assert_eq!(encoded.len() as u64, geometry.segment_bytes - geometry.content_end(), "it fills the reserved tail");
     assert!(footer.used_bytes <= geometry.content_end(), "no content lies under it");
+    assert!(footer.used_bytes > geometry.content_start(), "only content is sealed");
+    assert!(footer.used_bytes.is_multiple_of(u64::from(geometry.block_bytes)), "groups end with a block");
     let mut tail = AlignedBuffer::zeroed(encoded.len());
     tail.copy_from_slice(&encoded);
     let at = if planted!("footer_in_the_wrong_place") { footer.used_bytes } else { geometry.content_end() };
@@ -284,6 +300,7 @@ pub(crate) fn write_footer(
 /// Brings the mark register up to what is durable now. Everything a mark covers was synced before it is read here.
 pub(crate) fn write_marks<D: Disk>(shared: &Shared<D>) -> Result<()> {
     let mut register = lock(&shared.marks);
+    assert_eq!(register.marks().streams.len(), shared.streams.len(), "a mark for each stream");
     let mut changed = false;
     for stream in &shared.streams {
         let durable = stream.table().durable();
@@ -291,6 +308,8 @@ pub(crate) fn write_marks<D: Disk>(shared: &Shared<D>) -> Result<()> {
         assert!(durable.position.seqno <= stream.watermarks().appended.seqno);
         if durable.place() > mark.place() {
             assert!(durable.position.seqno >= mark.position.seqno, "a mark goes on in records and in place");
+            assert!(durable.offset.is_multiple_of(u64::from(stream.geometry.block_bytes)), "groups end with a block");
+            assert!(durable.offset <= stream.geometry.content_end(), "a mark lies in the content");
             *mark = durable;
             if planted!("mark_beyond_the_durable_end") {
                 mark.offset += u64::from(stream.geometry.block_bytes);

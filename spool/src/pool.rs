@@ -89,6 +89,9 @@ impl<D: Disk> Pool<D> {
             disk.sync_dir(&dir).doing("sync", &dir)?;
         }
         let last_number = names.iter().filter_map(|name| number_of(name)).max().unwrap_or(0);
+        assert!(last_number <= u64::MAX / 2, "new numbers have room above the old ones");
+        assert!(free.len() <= free_max, "no more are kept than are wanted");
+        assert!(free.iter().all(|path| path.starts_with(&dir)), "free files lie in the pool");
         let store_dir = store_dir.to_owned();
         Ok(Self { disk, store_dir, dir, store, environment, free, free_max, last_number })
     }
@@ -105,6 +108,7 @@ impl<D: Disk> Pool<D> {
     fn new_path(&mut self, suffix: &str) -> PathBuf {
         assert!(suffix == FREE_SUFFIX || suffix == UNFINISHED_SUFFIX);
         self.last_number = self.last_number.checked_add(1).expect("numbers begin below half of their range");
+        assert!(self.last_number > 0, "numbers count from one");
         self.dir.join(format!("{:016x}{suffix}", self.last_number))
     }
 
@@ -114,6 +118,7 @@ impl<D: Disk> Pool<D> {
         assert!(self.has_room(), "the caller asked whether one more is wanted");
         let (from, to) = (segment_path(&self.store_dir, stream, segment), self.new_path(FREE_SUFFIX));
         assert!(!self.free.contains(&to), "a number is never used twice");
+        assert!(from != to && to.starts_with(&self.dir), "it leaves its stream for the pool");
         self.disk.rename(&from, &to).doing("rename", &from)?;
         // The new name first: a crash between may show the file twice or once, never not at all. Where it shows twice,
         // opening the pool drops the name here.
@@ -136,7 +141,12 @@ impl<D: Disk> Pool<D> {
             Some(free) => free,
             None => self.write_out(&wanted.geometry)?,
         };
+        assert!(path.starts_with(&self.dir), "files are made ready in the pool");
         let finished = self.finish(wanted, &path, file);
+        assert!(
+            finished.as_ref().map_or(true, |ready| ready.header.segment == wanted.segment),
+            "the one that was asked for"
+        );
         if finished.is_err() {
             // Left under its name in the pool, it is either free (and whole) or unfinished; both are safe.
             self.free.retain(|free| *free != path);
@@ -147,6 +157,7 @@ impl<D: Disk> Pool<D> {
 
     /// A recycled file of the right size that no reader holds any more.
     fn take_free(&mut self, geometry: &Geometry) -> Result<Option<(PathBuf, D::File)>> {
+        assert!(self.free.len() <= self.free_max, "no more are kept than are wanted");
         for index in 0..self.free.len() {
             let path = self.free[index].clone();
             let file =
@@ -159,7 +170,9 @@ impl<D: Disk> Pool<D> {
             {
                 continue;
             }
-            self.free.remove(index);
+            let taken = self.free.remove(index);
+            assert_eq!(taken, path, "the file that was looked at");
+            assert!(!self.free.contains(&path), "a free file is listed once");
             let punched = file.allocated().doing("measure", &path)? < geometry.segment_bytes;
             if punched {
                 self.write_zeros(&file, &path, geometry)?;
@@ -172,6 +185,8 @@ impl<D: Disk> Pool<D> {
     /// A new file with all its blocks written out.
     fn write_out(&mut self, geometry: &Geometry) -> Result<(PathBuf, D::File)> {
         let path = self.new_path(UNFINISHED_SUFFIX);
+        assert!(path.starts_with(&self.dir), "files are made in the pool");
+        assert!(!self.free.contains(&path), "an unfinished file is not free");
         let file = self.disk.create(&path, geometry.block_bytes).doing("create", &path)?;
         let written = self.write_new(&file, &path, geometry);
         match written {
@@ -186,6 +201,8 @@ impl<D: Disk> Pool<D> {
     }
 
     fn write_new(&self, file: &D::File, path: &Path, geometry: &Geometry) -> Result<()> {
+        assert!(path.starts_with(&self.dir), "files are made in the pool");
+        assert_eq!(geometry.check(), Ok(()), "sizes are checked where they are read");
         if !file.try_lock_exclusive().doing("lock", path)? {
             return Err(Error::io(
                 "lock",
@@ -200,9 +217,11 @@ impl<D: Disk> Pool<D> {
     fn write_zeros(&self, file: &D::File, path: &Path, geometry: &Geometry) -> Result<()> {
         assert!(geometry.segment_bytes.is_multiple_of(u64::from(geometry.block_bytes)));
         let zeros = AlignedBuffer::zeroed(ZEROS_BYTES.min(geometry.segment_bytes as usize));
+        assert!(zeros.len().is_multiple_of(geometry.block_bytes as usize), "whole blocks are written out");
         let mut offset = 0;
         while offset < geometry.segment_bytes {
             let bytes = (geometry.segment_bytes - offset).min(zeros.len() as u64);
+            assert!(bytes > 0, "each piece brings it forward");
             write_all_at(file, &zeros[..bytes as usize], offset, geometry.block_bytes).doing("write", path)?;
             offset += bytes;
         }
@@ -212,6 +231,8 @@ impl<D: Disk> Pool<D> {
 
     /// Steps 2 to 4.
     fn finish(&mut self, wanted: &Wanted, path: &Path, file: D::File) -> Result<Prepared<D::File>> {
+        assert!(StreamKind::PERMANENT.contains(&wanted.stream), "{} has no folder", wanted.stream);
+        assert!(path.starts_with(&self.dir), "files are made ready in the pool");
         let header = SegmentHeader {
             store: self.store,
             stream: wanted.stream,
@@ -232,6 +253,7 @@ impl<D: Disk> Pool<D> {
             file.sync_all().doing("sync", path)?;
         }
         let to = segment_path(&self.store_dir, wanted.stream, wanted.segment);
+        assert!(!to.starts_with(&self.dir), "a segment lies in its stream");
         self.disk.rename(path, &to).doing("rename", path)?;
         let stream_dir = stream_dir(&self.store_dir, wanted.stream);
         if !planted!("segment_name_not_synced") {

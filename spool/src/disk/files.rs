@@ -23,6 +23,7 @@ impl SystemFile {
         let Some(block_bytes) = block_bytes else {
             return Ok(Self { file: options.open(path)?, direct: false });
         };
+        assert!(block_bytes.is_power_of_two() && block_bytes >= 512, "a block is a power of two: {block_bytes}");
         // The unit is asked of the file itself, so it is opened first without the flag that may be refused.
         let file = options.open(path)?;
         let unit = sys::direct_unit(&file)?.unwrap_or(DIRECT_UNIT_ASSUMED);
@@ -37,12 +38,14 @@ impl SystemFile {
     }
 
     pub(super) fn create(path: &Path, block_bytes: u32) -> io::Result<Self> {
+        assert!(path.file_name().is_some(), "a file has a name in its folder");
         let mut options = OpenOptions::new();
         options.read(true).write(true).create_new(true).mode(0o600);
         Self::open_with(&mut options, path, Some(block_bytes))
     }
 
     pub(super) fn open(path: &Path, access: Access) -> io::Result<Self> {
+        assert!(path.file_name().is_some(), "a file has a name in its folder");
         let mut options = OpenOptions::new();
         options.read(true);
         match access {
@@ -112,6 +115,7 @@ impl DiskFile for SystemFile {
     }
 
     fn punch(&self, offset: u64, length: u64) -> io::Result<bool> {
+        assert!(offset.checked_add(length).is_some(), "a range ends within 64 bits");
         if length == 0 { Ok(true) } else { sys::punch(&self.file, offset, length) }
     }
 

@@ -22,7 +22,9 @@ pub(crate) fn resume_at(written: usize, block_bytes: usize) -> usize {
     if planted!("resume_inside_a_block") {
         return written;
     }
-    written - written % block_bytes
+    let resumed = written - written % block_bytes;
+    assert!(resumed <= written && written - resumed < block_bytes, "less than a block is written again");
+    resumed
 }
 
 /// Writes all of `buffer`, finishing interrupted and short writes.
@@ -30,11 +32,15 @@ pub(crate) fn resume_at(written: usize, block_bytes: usize) -> usize {
 /// # Errors
 /// The first error that is not passing, or `WriteZero` when there is no progress.
 pub fn write_all_at(file: &impl DiskFile, buffer: &[u8], offset: u64, block_bytes: u32) -> io::Result<()> {
+    assert!(block_bytes.is_power_of_two(), "a block is a power of two: {block_bytes}");
     assert!(!file.is_direct() || buffer.len().is_multiple_of(block_bytes as usize));
+    assert!(!file.is_direct() || offset.is_multiple_of(u64::from(block_bytes)), "direct writes begin at a block");
+    assert!(offset.checked_add(buffer.len() as u64).is_some(), "a range ends within 64 bits");
     let mut done = 0;
     let mut attempts = 0;
     while done < buffer.len() {
         let result = file.write_at(&buffer[done..], offset + done as u64);
+        assert!(!matches!(result, Ok(written) if written > buffer.len() - done), "no more is written than is given");
         let next = match result {
             Ok(written) if done + written >= buffer.len() || planted!("short_plain_write_as_success") => buffer.len(),
             Ok(written) => resume_at(done + written, block_bytes as usize),
@@ -43,6 +49,7 @@ pub fn write_all_at(file: &impl DiskFile, buffer: &[u8], offset: u64, block_byte
             Err(error) => return Err(error),
         };
         assert!(next >= done, "a write never goes back");
+        assert!(next <= buffer.len(), "a write ends with its bytes");
         attempts = if next > done { 0 } else { attempts + 1 };
         if attempts >= ATTEMPTS_MAX {
             let message = format!("{done} of {} bytes written after {ATTEMPTS_MAX} attempts", buffer.len());
@@ -58,6 +65,8 @@ pub fn write_all_at(file: &impl DiskFile, buffer: &[u8], offset: u64, block_byte
 /// # Errors
 /// The first error that is not passing, or `UnexpectedEof`.
 pub fn read_exact_at(file: &impl DiskFile, buffer: &mut [u8], offset: u64, block_bytes: u32) -> io::Result<()> {
+    assert!(block_bytes.is_power_of_two(), "a block is a power of two: {block_bytes}");
+    assert!(offset.checked_add(buffer.len() as u64).is_some(), "a range ends within 64 bits");
     let mut done = 0;
     let mut attempts = 0;
     while done < buffer.len() {
@@ -73,6 +82,7 @@ pub fn read_exact_at(file: &impl DiskFile, buffer: &mut [u8], offset: u64, block
             Err(error) if is_passing(&error) => done,
             Err(error) => return Err(error),
         };
+        assert!(next >= done && next <= buffer.len(), "a read goes on, and ends with its buffer");
         attempts = if next > done { 0 } else { attempts + 1 };
         if attempts >= ATTEMPTS_MAX {
             let message = format!("file ends inside a block, {} bytes wanted at {offset}", buffer.len());
@@ -93,9 +103,11 @@ pub fn read_exact_direct(
     length: usize,
     block_bytes: u32,
 ) -> io::Result<AlignedBuffer> {
+    assert!(length > 0, "nothing is no read");
     assert!(length.is_multiple_of(block_bytes as usize) && offset.is_multiple_of(u64::from(block_bytes)));
     let mut buffer = AlignedBuffer::zeroed(length);
     read_exact_at(file, &mut buffer, offset, block_bytes)?;
+    assert_eq!(buffer.len(), length, "all of it was read");
     Ok(buffer)
 }
 

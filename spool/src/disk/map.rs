@@ -45,14 +45,25 @@ impl FileMap {
         // still change from outside; every reader verifies what it reads and asks `disturbance` before that counts.
         // Touching what is not there any more is a SIGBUS: `fault::install` answers it, else the process ends.
         let map = unsafe { MmapOptions::new().len(length).map(file.as_file())? };
+        assert_eq!(map.len(), length, "the whole file is mapped");
+        assert!((map.as_ptr() as usize).is_multiple_of(PAGE_BYTES_MIN), "a mapping begins with a page");
         // The kernel maps whole pages; the rest of the last one belongs to the range too.
-        let registration = Registration::new(map.as_ptr(), length.next_multiple_of(PAGE_BYTES_MIN));
+        let range_bytes = length.next_multiple_of(PAGE_BYTES_MIN);
+        assert!(
+            range_bytes >= length && range_bytes - length < PAGE_BYTES_MIN,
+            "less than a page lies behind the file"
+        );
+        let registration = Registration::new(map.as_ptr(), range_bytes);
         Ok(Self { registration: Some(registration), map: Some(map), made_of })
     }
 
     /// What has happened to the bytes since the file was mapped.
     pub(super) fn disturbance(&self, file: &SystemFile) -> io::Result<Option<Disturbance>> {
+        assert_eq!(self.registration.is_some(), self.map.is_some(), "what is mapped is registered");
+        assert_eq!(self.map.is_none(), self.made_of.length == 0, "only an empty file is not mapped");
         if let Some(offset) = self.registration.as_ref().and_then(Registration::fault) {
+            assert!(offset < self.made_of.length, "a page that faulted holds bytes of the file: {offset}");
+            assert!(offset.is_multiple_of(PAGE_BYTES_MIN as u64), "a whole page faults: {offset}");
             let (expected, found) = ("the file's bytes".to_owned(), "a page that cannot be read".to_owned());
             return Ok(Some(Disturbance { what: "mapped page", offset, expected, found }));
         }

@@ -38,18 +38,24 @@ impl ProcessMemory {
 
     /// Notes where `stream` was durable when its store failed. A lower end that is already known stays.
     pub fn remember(&self, register: FileIdentity, stream: StreamKind, end: KnownEnd) {
+        assert!(end.segment.get() > 0, "segments count from one");
+        assert!(end.offset.is_multiple_of(512), "groups end with a block: {end:?}");
+        assert!(StreamKind::PERMANENT.contains(&stream), "{stream} has no end to remember");
         let mut ends = self.ends.lock().unwrap_or_else(PoisonError::into_inner);
         let known = ends.entry((register, stream)).or_insert(end);
         if (end.segment, end.offset) < (known.segment, known.offset) {
             *known = end;
         }
+        assert!((known.segment, known.offset) <= (end.segment, end.offset), "a known end never rises");
     }
 
     /// What is known about `stream`.
     #[must_use]
     pub fn known(&self, register: FileIdentity, stream: StreamKind) -> Option<KnownEnd> {
         let ends = self.ends.lock().unwrap_or_else(PoisonError::into_inner);
-        ends.get(&(register, stream)).copied()
+        let known = ends.get(&(register, stream)).copied();
+        assert!(known.is_none_or(|end| end.segment.get() > 0), "segments count from one: {known:?}");
+        known
     }
 
     /// Forgets a store whose recovery has cut what was not durable.

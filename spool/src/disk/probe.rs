@@ -4,6 +4,7 @@ use std::io;
 
 use io_uring::{Probe, opcode};
 
+use super::Queue;
 use super::ring::RingQueue;
 
 /// Makes a ring of `depth` and asks it for the opcodes.
@@ -11,7 +12,10 @@ use super::ring::RingQueue;
 /// # Errors
 /// One sentence: what is refused, and how to allow it.
 pub(super) fn ring(depth: u32) -> Result<RingQueue, String> {
+    assert!(depth > 0, "a ring takes one operation at least");
     let queue = RingQueue::new(depth).map_err(|error| refusal(&error))?;
+    assert!(queue.depth() > 0 && queue.depth() <= depth as usize, "a ring is not deeper than asked");
+    assert_eq!(queue.in_flight(), 0, "a new ring has nothing to do");
     let mut probe = Probe::new();
     queue.ring().submitter().register_probe(&mut probe).map_err(|error| refusal(&error))?;
     for (name, code) in [("write", opcode::Write::CODE), ("fsync", opcode::Fsync::CODE)] {

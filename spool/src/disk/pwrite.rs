@@ -33,18 +33,26 @@ impl Queue for PwriteQueue {
         offset: u64,
     ) {
         assert!(self.done.len() < self.depth, "more operations than the queue's depth");
+        assert!(bytes.start < bytes.end && bytes.end <= buffer.len(), "a write has bytes: {bytes:?}");
+        debug_assert!(self.done.iter().all(|done| done.token != token), "a token stands for one operation");
+        let bytes_max = bytes.len();
         let result = file.write_at(&buffer[bytes], offset);
+        assert!(!matches!(result, Ok(written) if written > bytes_max), "no more is written than is given");
         self.done.push_back(Completion { token, result });
     }
 
     fn sync(&mut self, token: Token, file: &Arc<SystemFile>) {
         assert!(self.done.len() < self.depth, "more operations than the queue's depth");
+        debug_assert!(self.done.iter().all(|done| done.token != token), "a token stands for one operation");
         let result = file.sync_data().map(|()| 0);
         self.done.push_back(Completion { token, result });
     }
 
     fn reap(&mut self, completions: &mut Vec<Completion>) -> io::Result<()> {
+        assert!(self.done.len() <= self.depth, "no more was started than the queue's depth");
+        let count = completions.len() + self.done.len();
         completions.extend(self.done.drain(..));
+        assert_eq!(completions.len(), count, "each operation ends once");
         Ok(())
     }
 

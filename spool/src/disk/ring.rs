@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use io_uring::{IoUring, opcode, types};
 
-use super::{AlignedBuffer, Completion, Queue, SystemFile, Token};
+use super::{AlignedBuffer, Completion, DiskFile, Queue, SystemFile, Token};
 
 /// What an operation in flight keeps alive: the kernel writes from this memory through this description.
 #[derive(Debug)]
@@ -67,6 +67,7 @@ impl RingQueue {
 
     /// Submits what was pushed and waits until a completion is there, however long the device takes.
     fn enter(&mut self) -> io::Result<()> {
+        assert!(!self.flights.is_empty(), "a wait for nothing would never end");
         let mut refusals = 0;
         loop {
             match self.ring.submit_and_wait(1) {
@@ -76,6 +77,7 @@ impl RingQueue {
                     if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EBUSY)) && refusals < REFUSALS_MAX =>
                 {
                     refusals += 1;
+                    assert!(refusals <= REFUSALS_MAX, "a ring is not asked for ever");
                     std::thread::sleep(REFUSAL_PAUSE);
                 }
                 Err(error) => {
@@ -91,6 +93,8 @@ impl RingQueue {
     }
 
     fn collect(&mut self, completions: &mut Vec<Completion>) {
+        let (flights, collected) = (self.flights.len(), completions.len());
+        assert!(flights <= self.depth, "no more is in flight than the queue's depth");
         for entry in self.ring.completion() {
             let flight = self.flights.remove(&entry.user_data());
             assert!(flight.is_some(), "a completion belongs to an operation in flight");
@@ -100,6 +104,7 @@ impl RingQueue {
             };
             completions.push(Completion { token: Token(entry.user_data()), result });
         }
+        assert_eq!(flights - self.flights.len(), completions.len() - collected, "each operation ends once");
     }
 }
 
@@ -115,6 +120,14 @@ impl Queue for RingQueue {
         offset: u64,
     ) {
         let length = u32::try_from(bytes.len()).expect("a group is at most one segment, below 1 GiB");
+        assert!(bytes.start < bytes.end && bytes.end <= buffer.len(), "a write has bytes: {bytes:?}");
+        assert!(
+            offset.checked_add(u64::from(length)).is_some_and(|end| i64::try_from(end).is_ok()),
+            "as the kernel counts"
+        );
+        let is_aligned =
+            bytes.start.is_multiple_of(512) && bytes.len().is_multiple_of(512) && offset.is_multiple_of(512);
+        assert!(!file.is_direct() || is_aligned, "direct writes are whole sectors: {bytes:?} at {offset}");
         let start = buffer[bytes].as_ptr();
         let descriptor = types::Fd(file.as_file().as_raw_fd());
         let entry = opcode::Write::new(descriptor, start, length).offset(offset).build().user_data(token.0);
@@ -132,10 +145,12 @@ impl Queue for RingQueue {
             return Ok(());
         }
         let unsubmitted_count = self.ring.submission().len();
+        assert!(unsubmitted_count <= self.flights.len(), "what waits to be submitted counts as in flight");
         if unsubmitted_count > 0 || self.ring.completion().is_empty() {
             self.enter()?;
         }
         self.collect(completions);
+        assert!(self.flights.len() <= self.depth, "no more is in flight than the queue's depth");
         Ok(())
     }
 

@@ -11,6 +11,7 @@ use std::path::Path;
 use super::Space;
 
 fn check(result: libc::c_int) -> io::Result<()> {
+    assert!(result == 0 || result == -1, "a call says 0, or -1 and sets the error number: {result}");
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
@@ -24,6 +25,7 @@ fn uninterrupted(mut call: impl FnMut() -> libc::c_int) -> io::Result<()> {
         match check(call()) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted && interruptions < INTERRUPTIONS_MAX => {
                 interruptions += 1;
+                assert!(interruptions <= INTERRUPTIONS_MAX, "a call is not repeated for ever");
             }
             done => return done,
         }
@@ -32,6 +34,7 @@ fn uninterrupted(mut call: impl FnMut() -> libc::c_int) -> io::Result<()> {
 
 /// `flock` without waiting: false when the lock is taken.
 pub(super) fn flock(file: &File, operation: libc::c_int) -> io::Result<bool> {
+    assert!(matches!(operation, libc::LOCK_SH | libc::LOCK_EX | libc::LOCK_UN), "one of the three: {operation}");
     // SAFETY: a plain call on an open descriptor that `file` keeps open.
     match uninterrupted(|| unsafe { libc::flock(file.as_raw_fd(), operation | libc::LOCK_NB) }) {
         Ok(()) => Ok(true),
@@ -46,6 +49,8 @@ pub(super) fn lock_description(file: &File) -> io::Result<bool> {
     let mut lock: libc::flock = unsafe { MaybeUninit::zeroed().assume_init() };
     lock.l_type = libc::F_WRLCK as libc::c_short;
     lock.l_whence = libc::SEEK_SET as libc::c_short;
+    assert_eq!(lock.l_pid, 0, "description locks belong to no process");
+    assert!(lock.l_start == 0 && lock.l_len == 0, "the lock covers the whole file, however long it grows");
     // SAFETY: `lock` outlives the call; l_pid is 0, as the kernel demands for description locks.
     match uninterrupted(|| unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &lock) }) {
         Ok(()) => Ok(true),
@@ -86,6 +91,8 @@ pub(super) fn punch(file: &File, offset: u64, length: u64) -> io::Result<bool> {
     let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
     let start = libc::off_t::try_from(offset).map_err(io::Error::other)?;
     let length = libc::off_t::try_from(length).map_err(io::Error::other)?;
+    assert!(length > 0, "the caller has dealt with an empty range");
+    assert!(start.checked_add(length).is_some(), "a range ends within the file system's reach");
     // SAFETY: a plain call on an open descriptor.
     match uninterrupted(|| unsafe { libc::fallocate(file.as_raw_fd(), mode, start, length) }) {
         Ok(()) => Ok(true),
@@ -120,13 +127,16 @@ fn is_in_memory(file: &File) -> io::Result<bool> {
 
 fn resident_pages(file: &File, length: usize) -> io::Result<usize> {
     const PAGE_BYTES: usize = 4096;
+    assert!(length > 0, "an empty file has no pages");
     let mut residency = vec![0u8; length.div_ceil(PAGE_BYTES)];
+    assert!(residency.len() * PAGE_BYTES >= length, "a byte for each page");
     // SAFETY: a fresh private read-only mapping of an open file; nobody reads through it.
     let start =
         unsafe { libc::mmap(std::ptr::null_mut(), length, libc::PROT_READ, libc::MAP_SHARED, file.as_raw_fd(), 0) };
     if start == libc::MAP_FAILED {
         return Err(io::Error::last_os_error());
     }
+    assert!((start as usize).is_multiple_of(PAGE_BYTES), "a mapping begins with a page");
     // SAFETY: `residency` has one byte for each page of the mapping, which is still in place.
     let asked = check(unsafe { libc::mincore(start, length, residency.as_mut_ptr()) });
     // SAFETY: the mapping made above, unmapped once.

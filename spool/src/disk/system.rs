@@ -58,6 +58,7 @@ impl SystemDisk {
     /// # Errors
     /// As [`SystemDisk::new`].
     pub fn with_probe(backend: Backend, probe: impl FnOnce() -> Result<(), String>) -> Result<Self, String> {
+        let asked = backend;
         let pwrite = |fallback_reason| BackendInUse { name: "pwrite", fallback_reason };
         let backend = match backend {
             Backend::Pwrite => pwrite(None),
@@ -67,6 +68,11 @@ impl SystemDisk {
                 Err(reason) => pwrite(Some(reason)),
             },
         };
+        assert!(matches!(backend.name, "io_uring" | "pwrite"), "one of the two: {}", backend.name);
+        assert!(backend.fallback_reason.is_none() || backend.name == "pwrite", "io_uring is no fallback");
+        assert!(backend.fallback_reason.is_none() || asked == Backend::Auto, "only `auto` falls back");
+        assert!(asked != Backend::IoUring || backend.name == "io_uring", "what was asked for by name is in use");
+        assert!(asked != Backend::Pwrite || backend.name == "pwrite", "what was asked for by name is in use");
         Ok(Self { backend })
     }
 }
@@ -145,6 +151,8 @@ impl Disk for SystemDisk {
     }
 
     fn queue(&self, depth: u32) -> io::Result<SystemQueue> {
+        assert!(depth > 0, "a queue takes one operation at least");
+        assert!(matches!(self.backend.name, "io_uring" | "pwrite"), "one of the two: {}", self.backend.name);
         match self.backend.name {
             "io_uring" => RingQueue::new(depth).map(|ring| SystemQueue::Ring(Box::new(ring))),
             _ => Ok(SystemQueue::Pwrite(PwriteQueue::new(depth))),
@@ -176,6 +184,8 @@ impl Queue for SystemQueue {
         bytes: Range<usize>,
         offset: u64,
     ) {
+        assert!(self.in_flight() < self.depth(), "more operations than the queue's depth");
+        assert!(bytes.start < bytes.end && bytes.end <= buffer.len(), "a write has bytes: {bytes:?}");
         match self {
             Self::Ring(queue) => queue.write(token, file, buffer, bytes, offset),
             Self::Pwrite(queue) => queue.write(token, file, buffer, bytes, offset),
@@ -183,6 +193,7 @@ impl Queue for SystemQueue {
     }
 
     fn sync(&mut self, token: Token, file: &Arc<SystemFile>) {
+        assert!(self.in_flight() < self.depth(), "more operations than the queue's depth");
         match self {
             Self::Ring(queue) => queue.sync(token, file),
             Self::Pwrite(queue) => queue.sync(token, file),
@@ -190,10 +201,15 @@ impl Queue for SystemQueue {
     }
 
     fn reap(&mut self, completions: &mut Vec<Completion>) -> io::Result<()> {
-        match self {
+        let (in_flight, reaped) = (self.in_flight(), completions.len());
+        assert!(in_flight <= self.depth(), "no more is in flight than the queue's depth");
+        let result = match self {
             Self::Ring(queue) => queue.reap(completions),
             Self::Pwrite(queue) => queue.reap(completions),
-        }
+        };
+        assert!(completions.len() >= reaped && self.in_flight() <= in_flight, "reaping starts nothing");
+        assert_eq!(completions.len() - reaped, in_flight - self.in_flight(), "each operation ends once");
+        result
     }
 
     fn in_flight(&self) -> usize {

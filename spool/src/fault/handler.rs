@@ -35,13 +35,16 @@ pub fn install() -> io::Result<()> {
     }
     // SAFETY: a plain call.
     let page_bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
-    PAGE_BYTES.store(usize::try_from(page_bytes).map_err(io::Error::other)?, Ordering::SeqCst);
+    let page_bytes = usize::try_from(page_bytes).map_err(io::Error::other)?;
+    assert!(page_bytes.is_power_of_two(), "the handler rounds addresses down to pages of {page_bytes} bytes");
+    PAGE_BYTES.store(page_bytes, Ordering::SeqCst);
     let before = current()?;
     BEFORE.store(Box::into_raw(Box::new(before)), Ordering::SeqCst);
     // SAFETY: all-zero is a valid `sigaction`: no flags, an empty mask.
     let mut ours: libc::sigaction = unsafe { MaybeUninit::zeroed().assume_init() };
     let handler: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) = on_sigbus;
     ours.sa_sigaction = handler as usize;
+    assert_ne!(before.sa_sigaction, ours.sa_sigaction, "a handler that passed on to itself would never end");
     ours.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
     // SAFETY: `ours` lives through the call, and its handler keeps to what a signal handler may do.
     match unsafe { libc::sigaction(libc::SIGBUS, &raw const ours, ptr::null_mut()) } {

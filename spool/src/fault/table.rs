@@ -41,12 +41,17 @@ impl Slot {
 
     /// Only under [`REGISTERING`].
     fn set(&self, start: usize, bytes: usize) {
+        assert!(start.checked_add(bytes).is_some(), "a range lies in the address space");
+        assert!(bytes > 0 || start == 0, "a free slot has no range");
+        let was_free = self.bytes.load(Ordering::SeqCst) == 0;
+        assert_ne!(was_free, bytes == 0, "a free slot is taken, a taken one is freed");
         let before = self.version.fetch_add(1, Ordering::SeqCst);
         assert!(before.is_multiple_of(2), "one thread registers at a time");
         self.start.store(start, Ordering::SeqCst);
         self.bytes.store(bytes, Ordering::SeqCst);
         self.fault.store(NO_FAULT, Ordering::SeqCst);
-        self.version.fetch_add(1, Ordering::SeqCst);
+        let during = self.version.fetch_add(1, Ordering::SeqCst);
+        assert_eq!(during, before.wrapping_add(1), "nobody else has changed the slot");
     }
 
     /// Where `address` lies in the slot's range. Async-signal-safe.
@@ -103,6 +108,8 @@ impl Registration {
             &more.slots[0]
         });
         slot.set(start as usize, bytes);
+        assert_eq!(slot.offset_of(start as usize), Some(0), "the range is found from now on");
+        assert_eq!(slot.offset_of(start as usize + (bytes - 1)), Some(bytes - 1), "up to its last byte");
         Self { slot }
     }
 
@@ -111,7 +118,11 @@ impl Registration {
     pub(crate) fn fault(&self) -> Option<u64> {
         // The reads that are asked about are plain; none of them may come after the look at the mark.
         fence(Ordering::SeqCst);
-        Some(self.slot.fault.load(Ordering::SeqCst)).filter(|offset| *offset != NO_FAULT)
+        let fault = Some(self.slot.fault.load(Ordering::SeqCst)).filter(|offset| *offset != NO_FAULT);
+        let bytes = self.slot.bytes.load(Ordering::SeqCst);
+        assert!(bytes > 0, "the slot is ours while this lives");
+        assert!(fault.is_none_or(|offset| offset < bytes as u64), "a fault lies in the range: {fault:?} of {bytes}");
+        fault
     }
 }
 

@@ -139,6 +139,8 @@ impl<D: Disk> MarkRegister<D> {
         let file = disk.open(&path, Access::Write { block_bytes: SLOT_BYTES }).doing("open", &path)?;
         let (marks, newest_slot) = read(&file, &path)?;
         assert!(newest_slot < 2, "there are two slots");
+        let kinds = marks.streams.iter().map(|stream| stream.stream);
+        assert!(kinds.eq(StreamKind::PERMANENT), "one for each, in this order");
         let identity = file.identity().doing("look at", &path)?;
         Ok(Self { file, identity, path, marks, newest_slot })
     }
@@ -148,6 +150,7 @@ impl<D: Disk> MarkRegister<D> {
     /// written again, the other slot first; where both slots said the same already, no byte changes. Such a write may
     /// also be still on its way: without the sync before, a crash could tear its slot together with the first one here.
     pub(crate) fn settle(&self) -> Result<()> {
+        assert!(self.newest_slot < 2, "there are two slots");
         self.file.sync_data().doing("sync", &self.path)?;
         for slot in [1 - self.newest_slot, self.newest_slot] {
             self.write_slot(slot)?;
@@ -160,6 +163,11 @@ impl<D: Disk> MarkRegister<D> {
         self.marks.streams.iter().for_each(StreamMarks::check);
         let block = slot::encode(&self.marks);
         assert_eq!(block.len(), SLOT_BYTES as usize);
+        debug_assert_eq!(
+            slot::decode(&block, &self.path).ok().as_ref(),
+            Some(&self.marks),
+            "what is written is read back"
+        );
         let offset = u64::from(SLOT_BYTES) * slot;
         write_all_at(&self.file, &block, offset, SLOT_BYTES).doing("write", &self.path)?;
         if planted!("mark_not_synced") {
@@ -201,14 +209,19 @@ impl<D: Disk> MarkRegister<D> {
         self.marks.generation = self.marks.generation.checked_add(1).expect("2^64 writes take ages");
         assert!(self.newest_slot < 2, "there are two slots");
         let slot = if planted!("mark_in_the_same_slot") { 0 } else { 1 - self.newest_slot };
+        assert!(slot < 2, "there are two slots");
         self.newest_slot = slot;
         self.write_slot(slot)
     }
 
     /// Writes and syncs one slot after the other, so that either alone carries what was changed.
     pub(crate) fn write_both(&mut self) -> Result<()> {
+        let before = self.marks.generation;
         self.write()?;
-        self.write()
+        assert!(self.marks.generation > before, "every write is counted");
+        self.write()?;
+        assert_eq!(self.marks.generation - before, 2, "two slots were written");
+        Ok(())
     }
 }
 
@@ -221,6 +234,7 @@ fn read(file: &impl DiskFile, path: &Path) -> Result<(Marks, u64)> {
     let mut blocks = AlignedBuffer::zeroed(2 * SLOT_BYTES as usize);
     read_exact_at(file, &mut blocks, 0, SLOT_BYTES).doing("read", path)?;
     let (first, second) = blocks.split_at(SLOT_BYTES as usize);
+    assert_eq!(first.len(), second.len(), "two slots of one size");
     match (slot::decode(first, path), slot::decode(second, path)) {
         (Ok(one), Ok(other)) => {
             let is_first = one.generation > other.generation;

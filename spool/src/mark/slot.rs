@@ -58,6 +58,11 @@ const _: () = assert!(std::mem::offset_of!(RawSlot, checksum) == CHECKSUM_AT);
 const _: () = assert!(size_of::<RawSlot>() <= 512, "a slot's content lies in one sector");
 
 pub(super) fn encode(marks: &Marks) -> AlignedBuffer {
+    assert!(
+        marks.streams.iter().all(|stream| stream.geometry.check() == Ok(())),
+        "sizes are checked where they are read"
+    );
+    assert!(marks.streams.iter().all(|stream| stream.start.segment.get() > 0), "segments count from one");
     let streams = marks.streams.map(|stream| RawStream {
         kind: stream.stream.number(),
         reserved: [0; 3],
@@ -93,6 +98,7 @@ pub(super) fn encode(marks: &Marks) -> AlignedBuffer {
     block[..size_of::<RawSlot>()].copy_from_slice(raw.as_bytes());
     let sum = checksum(&block);
     block[CHECKSUM_AT..CHECKSUM_AT + 4].copy_from_slice(&sum.to_le_bytes());
+    assert_eq!(block.len(), SLOT_BYTES as usize, "a slot is one block");
     block
 }
 

@@ -10,7 +10,7 @@ use segments::{
 };
 
 use super::look::{Expected, read_footer, read_header, scan_groups, scanned_facts, sealed_facts};
-use super::table::{Content, Facts, Plan, Refusal, decide};
+use super::table::{Content, Decision, Facts, Plan, Refusal, decide};
 use crate::disk::{Access, Disk, DiskFile, KnownEnd};
 use crate::error::{Damage, Error, IoContext, Result};
 use crate::layout::{segment_path, stream_dir};
@@ -66,6 +66,7 @@ impl<F> Looked<F> {
 
 /// Pause between two attempts to take a killed writer's lock.
 const LOCK_PAUSE: Duration = Duration::from_millis(10);
+const _: () = assert!(LOCK_PAUSE.as_millis() > 0, "the wait is divided by it");
 
 impl<D: Disk> Examination<'_, D> {
     /// Looks at one stream and decides.
@@ -92,6 +93,11 @@ impl<D: Disk> Examination<'_, D> {
         let mark = if planted!("cut_below_mark") { Mark::default() } else { mark };
         self.check_mark(&looked, &mark)?;
         let facts: Vec<Facts> = looked.iter().map(Looked::facts).collect();
+        assert!(kept.iter().zip(&facts).all(|(segment, fact)| *segment == fact.segment), "each under its own name");
+        assert!(
+            kept.first().is_none_or(|first| *first >= marks.start.segment),
+            "what lies below the start is not kept"
+        );
         assert_eq!(facts.len(), kept.len(), "every segment was looked at");
         assert!(facts.windows(2).all(|pair| pair[0].segment < pair[1].segment), "in order");
         let plan = decide(&facts, marks.start, &mark).map_err(|refusal| self.refused(marks.stream, &refusal))?;
@@ -106,6 +112,10 @@ impl<D: Disk> Examination<'_, D> {
 
     /// First record in any of these segments that can be looked at.
     fn first_seqno_of(&self, marks: &StreamMarks, segments: &[SegmentId]) -> Option<Seqno> {
+        assert!(
+            segments.iter().all(|segment| *segment >= marks.start.segment),
+            "what lies below the start is not kept"
+        );
         segments.iter().find_map(|segment| match self.look(marks, *segment, None).ok()?.facts().content {
             Content::Sealed { first, .. } | Content::Groups { first, .. } => Some(first),
             Content::Empty { .. } => None,
@@ -120,11 +130,14 @@ impl<D: Disk> Examination<'_, D> {
             found.clear();
         }
         found.sort_unstable();
+        assert!(found.iter().all(|segment| segment.get() > 0), "segments count from one");
         Ok(found)
     }
 
     /// Steps 1 to 3 for one segment.
     fn look(&self, marks: &StreamMarks, segment: SegmentId, known: Option<KnownEnd>) -> Result<Looked<D::File>> {
+        assert!(segment >= marks.start.segment, "what lies below the start is not looked at");
+        assert!(known.is_none_or(|known| known.segment.get() > 0), "segments count from one: {known:?}");
         let expected = Expected {
             store: self.store,
             stream: marks.stream,
@@ -149,6 +162,7 @@ impl<D: Disk> Examination<'_, D> {
         file.sync_all().doing("sync", &expected.path)?;
         self.drop_cached(&file, &expected.path)?;
         let header = read_header(&file, &expected)?;
+        assert!(header.segment == segment && header.stream == marks.stream, "a header is checked where it is read");
         if let Some(footer) = read_footer(&file, &header, &expected)? {
             return Ok(Looked { expected, header, found: Found::Sealed { footer, unsettled: Some(file) } });
         }
@@ -184,6 +198,7 @@ impl<D: Disk> Examination<'_, D> {
 
     /// A mark in a later segment or group may be higher than the register's: what it covers is looked at again.
     fn check_mark(&self, looked: &[Looked<D::File>], mark: &Mark) -> Result<()> {
+        assert!(looked.iter().all(|one| one.header.segment == one.expected.segment), "each under its own name");
         for Looked { expected, header, found } in looked.iter().filter(|looked| looked.header.segment == mark.segment) {
             if let Found::Unsealed { file, scan, .. } = found
                 && scan.summary.used_bytes < mark.offset
@@ -195,6 +210,8 @@ impl<D: Disk> Examination<'_, D> {
     }
 
     fn refused(&self, stream: StreamKind, refusal: &Refusal) -> Error {
+        assert_eq!(refusal.row.decision(), Decision::Refuse, "{refusal:?}");
+        assert!(refusal.segment.get() > 0, "segments count from one: {refusal:?}");
         Error::Corrupt(Box::new(Damage {
             path: segment_path(self.dir, stream, refusal.segment),
             segment: Some(refusal.segment),
@@ -218,6 +235,7 @@ fn scan_known<F: DiskFile>(
     let known = known.filter(|_| !planted!("known_end_forgotten"));
     let whole = scan_groups(file, header, expected, &marks.mark, None)?;
     let content_start = header.geometry.content_start();
+    assert!(whole.summary.used_bytes >= content_start && whole.summary.used_bytes <= header.geometry.content_end());
     let ceiling = match known {
         Some(known) if header.segment > known.segment => content_start,
         Some(known) if header.segment == known.segment => known.offset.max(content_start),
@@ -243,6 +261,8 @@ fn name_records<F>(
     after: impl FnOnce() -> Option<Seqno>,
 ) -> Error {
     let Error::Corrupt(mut damage) = error else { return error };
+    assert!(segment >= marks.start.segment, "what lies below the start is not looked at");
+    assert!(before.last().is_none_or(|last| last.header.segment < segment), "those before were looked at before");
     let last_before = before.iter().rev().find_map(|before| match before.facts().content {
         Content::Sealed { last, .. } | Content::Groups { last, .. } => Some(last),
         Content::Empty { .. } => None,

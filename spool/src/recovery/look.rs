@@ -53,6 +53,7 @@ pub(crate) fn read_header(file: &impl DiskFile, expected: &Expected) -> Result<S
     }
     assert_eq!(expected.geometry.check(), Ok(()), "sizes are checked where they are read");
     let block = read_exact_direct(file, 0, block_bytes as usize, block_bytes).doing("read", &expected.path)?;
+    assert_eq!(block.len(), block_bytes as usize, "a header fills its block");
     let header = SegmentHeader::decode(&block).map_err(|error| expected.format(error))?;
     let (store, stream, segment) = (expected.store, expected.stream, expected.segment);
     let identity = SegmentIdentity { store, stream, instance: STREAM_INSTANCE, segment };
@@ -73,17 +74,22 @@ pub(crate) fn read_header(file: &impl DiskFile, expected: &Expected) -> Result<S
     if length != header.geometry.segment_bytes {
         return Err(expected.damage("file length", length, header.geometry.segment_bytes, length));
     }
+    assert!(header.segment == expected.segment && header.stream == expected.stream, "another's was refused above");
     Ok(header)
 }
 
 /// Reads the footer; `None` where there is none of this life.
 pub(crate) fn read_footer(file: &impl DiskFile, header: &SegmentHeader, expected: &Expected) -> Result<Option<Footer>> {
     let geometry = &header.geometry;
+    assert_eq!(*geometry, expected.geometry, "a header is checked where it is read");
     let (at, bytes) = (geometry.content_end(), geometry.tail_bytes as usize);
     let tail = read_exact_direct(file, at, bytes, geometry.block_bytes).doing("read", &expected.path)?;
     assert_eq!(tail.len(), bytes);
     match Footer::decode(&tail, header) {
-        Ok(footer) => Ok(Some(footer)),
+        Ok(footer) => {
+            assert_eq!(footer.segment, header.segment, "a footer is checked where it is read");
+            Ok(Some(footer))
+        }
         Err(FormatError::NotSealed { .. }) => Ok(None),
         Err(error) => Err(expected.format(error)),
     }
@@ -101,6 +107,11 @@ pub(crate) fn scan_groups(
     ceiling: Option<u64>,
 ) -> Result<Scan> {
     let geometry = header.geometry;
+    assert_eq!(
+        (header.segment, geometry),
+        (expected.segment, expected.geometry),
+        "a header is checked where it is read"
+    );
     let end = ceiling.unwrap_or_else(|| geometry.content_end()).clamp(0, geometry.content_end());
     let start = ScanStart {
         geometry,
@@ -113,6 +124,12 @@ pub(crate) fn scan_groups(
     let mut source = DiskSource::new(file, geometry, end);
     let scan = scan(&mut source, &start, |_| {}).doing("read", &expected.path)?;
     assert!(scan.summary.used_bytes <= end.max(geometry.content_start()), "nothing is read behind the ceiling");
+    assert!(scan.summary.used_bytes >= geometry.content_start(), "groups lie behind the header");
+    assert_eq!(
+        scan.summary.seqnos.is_some(),
+        scan.summary.used_bytes > geometry.content_start(),
+        "a group has records"
+    );
     match &scan.end {
         ScanEnd::Corrupt { fault, records } => Err(corrupt(fault.clone(), *records, expected)),
         // Its checksum holds, so this is no torn write: a newer version wrote it and may have acknowledged it.
@@ -133,12 +150,15 @@ fn corrupt(fault: FormatError, records: RecordRange, expected: &Expected) -> Err
 
 /// The facts of a segment that has a footer.
 pub(crate) fn sealed_facts(footer: &Footer) -> Facts {
+    assert!(footer.first_seqno != Seqno::NONE && footer.first_seqno <= footer.last_seqno, "only content is sealed");
     let content = Content::Sealed { first: footer.first_seqno, last: footer.last_seqno, end_offset: footer.used_bytes };
     Facts { segment: footer.segment, content }
 }
 
 /// The facts of a segment without one.
 pub(crate) fn scanned_facts(segment: SegmentId, scan: &Scan, is_cut: bool) -> Facts {
+    assert!(!matches!(scan.end, ScanEnd::Corrupt { .. }), "damage is no fact to decide about");
+    assert!(scan.summary.seqnos.is_none_or(|(first, last)| first <= last), "{:?}", scan.summary.seqnos);
     let behind = match (is_cut, &scan.end) {
         (true, _) => Behind::NotKnownDurable,
         (false, ScanEnd::Clean) => Behind::Nothing,

@@ -114,6 +114,7 @@ impl<D: Disk> Recovery<'_, D> {
         let mut retired = Vec::new();
         for (looked, (segment, row)) in looked.into_iter().zip(&plan.rows) {
             assert_eq!(looked.header.segment, *segment);
+            assert!(*segment >= marks.start.segment, "what lies below the start is removed");
             let path = &looked.expected.path;
             let mut end_offset = marks.geometry.content_start();
             match (row.decision(), looked.found) {
@@ -147,6 +148,11 @@ impl<D: Disk> Recovery<'_, D> {
         }
         assert!(rows.iter().all(|row| row.row.decision() != Decision::Refuse), "what is refused is not carried out");
         assert!(rows.windows(2).all(|pair| pair[0].segment < pair[1].segment), "one row per segment, in order");
+        assert!(usable.iter().all(|ready| ready.header.stream == marks.stream), "each in its own stream");
+        assert!(
+            footers.first().is_none_or(|first| first.segment == marks.start.segment),
+            "content begins at the start"
+        );
         Ok(publish(&marks, footers, usable, rows, plan.next_seqno))
     }
 
@@ -172,6 +178,7 @@ impl<D: Disk> Recovery<'_, D> {
 
     /// Takes a segment out of its stream: into the pool where nobody reads it, else for good.
     fn retire(&mut self, stream: StreamKind, segment: SegmentId, file: D::File) -> Result<()> {
+        assert!(segment.get() > 0 && StreamKind::PERMANENT.contains(&stream), "{stream} {segment}");
         let path = segment_path(self.dir, stream, segment);
         if self.pool.has_room() && file.try_lock_exclusive().doing("lock", &path)? {
             return self.pool.take_in(stream, segment);
@@ -194,6 +201,8 @@ fn seal(file: &impl DiskFile, header: &SegmentHeader, scan: &Scan, entry_before:
     let geometry = &header.geometry;
     let footer = Footer::new(header, &scan.summary, entry_before, Vec::new());
     assert_eq!(footer.used_bytes, scan.summary.used_bytes);
+    assert!(footer.used_bytes <= geometry.content_end(), "content ends before the reserved tail");
+    assert_eq!(scan.summary.seqnos, Some((footer.first_seqno, footer.last_seqno)), "every record is named");
     assert!(footer.used_bytes > geometry.content_start(), "only content is sealed");
     assert_eq!((footer.segment, footer.incarnation), (header.segment, header.incarnation));
     let free_bytes = geometry.content_end() - footer.used_bytes;
@@ -237,5 +246,7 @@ fn publish<F>(
     }
     assert!(table.durable().is_none() || table.durable().position.seqno == watermarks.durable.seqno);
     assert!(table.entries().filter(|entry| entry.info.last_seqno != Seqno::NONE).count() == footers.len());
+    let (footer_count, usable_count) = (footers.len(), usable.len());
+    assert_eq!(table.entries().count(), footer_count + usable_count, "what is kept and what is used again");
     RecoveredStream { table, watermarks, prepared: usable, last_written_at, rows }
 }

@@ -26,6 +26,7 @@ impl<'a, F: DiskFile> DiskSource<'a, F> {
     }
 
     fn fill(&mut self, offset: u64, bytes: u64) -> std::io::Result<()> {
+        assert!(offset < self.end && bytes <= self.end - offset, "what is asked for lies before the end");
         let block = u64::from(self.geometry.block_bytes);
         let start = offset - offset % block;
         let wanted = (offset - start + bytes).next_multiple_of(block).max(WINDOW_BYTES).min(self.end - start) as usize;
@@ -33,6 +34,8 @@ impl<'a, F: DiskFile> DiskSource<'a, F> {
             self.window = AlignedBuffer::zeroed(wanted);
         }
         assert!(start <= offset && start + wanted as u64 <= self.end && wanted <= self.window.len());
+        let block_bytes = self.geometry.block_bytes as usize;
+        assert!(wanted > 0 && wanted.is_multiple_of(block_bytes), "whole blocks are read");
         self.window_bytes = 0;
         read_exact_at(self.file, &mut self.window[..wanted], start, self.geometry.block_bytes)?;
         (self.window_start, self.window_bytes) = (start, wanted);

@@ -191,6 +191,12 @@ impl Plan {
     /// What holds of every plan: kept content first, then what is used again or given up, and nothing refused.
     fn check(&self, facts: &[Facts]) {
         assert_eq!(self.rows.len(), facts.len());
+        assert!(
+            self.rows.iter().zip(facts).all(|((segment, _), fact)| *segment == fact.segment),
+            "each under its name"
+        );
+        assert!(self.rows.windows(2).all(|pair| pair[0].0 < pair[1].0), "one row for each, in order");
+        assert!(self.next_seqno != Seqno::NONE, "records count from one");
         let decisions = self.rows.iter().map(|(_, row)| row.decision());
         assert!(decisions.clone().all(|decision| decision != Decision::Refuse && decision != Decision::Remove));
         let is_content = |decision| matches!(decision, Decision::Keep | Decision::Seal);
@@ -213,7 +219,10 @@ pub(crate) fn decide(facts: &[Facts], start: StreamStart, mark: &Mark) -> Result
             return Err(walk.missing(next_id, Some(fact)));
         }
         next_id = next_id.next();
+        let next_seqno = walk.next_seqno;
         let row = walk.row(fact)?;
+        assert!(!matches!(row.decision(), Decision::Refuse | Decision::Remove), "{row:?} is no row of a plan");
+        assert!(walk.next_seqno >= next_seqno, "records follow each other");
         walk.rows.push((fact.segment, row));
     }
     if !mark.is_none() && mark.segment >= next_id {
@@ -237,6 +246,7 @@ fn before(seqno: Seqno) -> Seqno {
 
 /// Of the segments that are sealed now, the last one with content was the active one; the others were full.
 fn name_the_last(mut rows: Vec<(SegmentId, Row)>, facts: &[Facts]) -> Vec<(SegmentId, Row)> {
+    assert_eq!(rows.len(), facts.len(), "a row for each");
     let last_content = rows.iter().rposition(|(_, row)| matches!(row, Row::Sealed | Row::FullWithoutFooter));
     if let Some(last) = last_content
         && let Content::Groups { behind, .. } = facts[last].content
@@ -246,6 +256,7 @@ fn name_the_last(mut rows: Vec<(SegmentId, Row)>, facts: &[Facts]) -> Vec<(Segme
             Behind::Torn => Row::ActiveTorn,
             Behind::NotKnownDurable => Row::ActiveNotKnownDurable,
         };
+        assert_eq!(rows[last].1.decision(), Decision::Seal, "what has content and no footer gets one");
     }
     rows
 }
@@ -262,6 +273,8 @@ struct Walk<'a> {
 
 impl Walk<'_> {
     fn row(&mut self, fact: &Facts) -> Result<Row, Refusal> {
+        assert!(!self.retiring || self.hole, "what is given up leaves a hole");
+        assert!(self.rows.last().is_none_or(|(before, _)| *before < fact.segment), "in order");
         match fact.content {
             Content::Sealed { first, last, end_offset } => {
                 if self.hole || first != self.next_seqno {
@@ -297,6 +310,7 @@ impl Walk<'_> {
                     (false, false) => Row::NeverWritten,
                 };
                 self.retiring |= begun;
+                assert!(!self.retiring || row.decision() == Decision::Retire, "ordinals have no gap");
                 Ok(row)
             }
         }
@@ -320,6 +334,8 @@ impl Walk<'_> {
     /// Segment `segment` is not there, although a later one or the mark says that it was. `behind` is what
     /// lies behind the gap.
     fn missing(&self, segment: SegmentId, behind: Option<&Facts>) -> Refusal {
+        assert!(behind.is_none_or(|fact| fact.segment > segment), "what follows a gap lies behind it");
+        assert!(behind.is_some() || self.mark.segment >= segment, "only a mark speaks of what nothing follows");
         let first = self.next_seqno;
         let next_first = behind.and_then(|fact| fact.content.first());
         let last = next_first.map(before).or((self.mark.segment >= segment).then_some(self.mark.position.seqno));

@@ -83,6 +83,7 @@ impl Front {
         assert_eq!(watermarks.appended, watermarks.durable, "a front begins behind what is durable");
         let entry_end = watermarks.durable_entry_end;
         assert!(entry_end.seqno <= watermarks.durable.seqno);
+        assert_eq!(geometry.check(), Ok(()), "sizes are checked where they are read");
         Self {
             stream,
             geometry,
@@ -129,6 +130,7 @@ impl Front {
         }
         self.check(record)?;
         let bytes = record_bytes(record.body.len());
+        assert!(bytes > record.body.len(), "a record has a header");
         if self.buffered_bytes > 0 && self.buffered_bytes + bytes > self.limits.buffer_bytes_max {
             return Ok(Push::Full);
         }
@@ -152,6 +154,7 @@ impl Front {
         }
         group.entry_end = self.entry_end;
         group.end = Position { seqno, ..self.entry_end };
+        assert_eq!(group.builder.last_seqno(), seqno, "the group ends with this record");
         self.watermarks.advance_appended(group.end);
         self.check_invariants();
         Ok(Push::Accepted(seqno))
@@ -222,15 +225,19 @@ impl Front {
         if needed > usual {
             return AlignedBuffer::zeroed(needed);
         }
-        self.spare.pop().unwrap_or_else(|| AlignedBuffer::zeroed(usual))
+        let buffer = self.spare.pop().unwrap_or_else(|| AlignedBuffer::zeroed(usual));
+        assert!(buffer.len() >= needed, "{needed} bytes find room in {}", buffer.len());
+        buffer
     }
 
     /// Takes a buffer back for the next groups, if it is of the usual size and one is wanted.
     pub(crate) fn give_back(&mut self, buffer: AlignedBuffer) {
         let usual = self.geometry.padded(self.limits.group_bytes_max as u64) as usize;
+        assert!(usual.is_multiple_of(self.geometry.block_bytes as usize), "buffers are whole blocks");
         if buffer.len() == usual && self.spare.len() < SPARE_BUFFERS_MAX {
             self.spare.push(buffer);
         }
+        assert!(self.spare.len() <= SPARE_BUFFERS_MAX, "no more are kept than are wanted");
     }
 
     /// True when a group may be taken; one that still fills counts only where `partial` allows it.

@@ -74,6 +74,15 @@ impl<F> Stream<F> {
         assert_eq!(geometry.check(), Ok(()), "sizes are checked where they are read");
         assert!(table.durable().is_none() || table.durable().position.seqno == watermarks.durable.seqno);
         assert!(prepared.iter().all(|ready| ready.header.stream == kind && ready.header.geometry == geometry));
+        assert!(prepared.iter().all(|ready| ready.header.epoch == epoch), "each of this history");
+        assert!(prepared.iter().all(|ready| ready.header.segment < table.next_id()), "the table knows them");
+        assert!(
+            prepared.iter().zip(prepared.iter().skip(1)).all(|(one, next)| one.header.segment < next.header.segment)
+        );
+        assert!(
+            prepared.front().is_none_or(|ready| ready.header.segment > table.durable().segment),
+            "behind the content"
+        );
         let state = StreamState {
             durable: watermarks.durable_entry_end,
             durable_record: watermarks.durable.seqno,
@@ -150,6 +159,7 @@ impl<F> Stream<F> {
 
     /// Makes a group durable for everyone: moves the watermark, gives its room back, wakes the waiters once.
     pub(crate) fn publish_durable(&self, to: Position, entry_end: Position, freed_bytes: usize) {
+        assert!(entry_end.seqno <= to.seqno, "an entry ends with a record: {entry_end} above {to}");
         let mut front = self.front();
         if !front.make_durable(to, entry_end, freed_bytes) {
             return;
@@ -170,9 +180,13 @@ impl<F> Stream<F> {
     pub(crate) fn publish_end(&self, error: &Error) {
         let mut front = self.front();
         front.end(error.clone());
-        self.state.send_modify(|state| match error {
-            Error::Closed => state.closed = true,
-            cause => state.poisoned = state.poisoned.take().or_else(|| Some(Arc::new(cause.clone()))),
+        assert!(front.ended().is_some(), "nothing more is accepted");
+        self.state.send_modify(|state| {
+            match error {
+                Error::Closed => state.closed = true,
+                cause => state.poisoned = state.poisoned.take().or_else(|| Some(Arc::new(cause.clone()))),
+            }
+            assert!(state.closed || state.poisoned.is_some(), "whoever watches sees the end");
         });
         drop(front);
         self.changed.notify_all();

@@ -67,6 +67,8 @@ pub(crate) struct SegmentEntry {
 impl SegmentEntry {
     /// A segment without content; `used_bytes` is where its content begins.
     pub(crate) fn empty(id: SegmentId, incarnation: Incarnation, content_start: u64, file_bytes: u64) -> Self {
+        assert!(content_start > 0 && content_start < file_bytes, "content lies behind the header: {content_start}");
+        assert!(id.get() > 0, "segments count from one");
         let info = SegmentInfo {
             id,
             state: SegmentState::Prepared,
@@ -84,6 +86,8 @@ impl SegmentEntry {
 
     /// A segment that its footer describes.
     pub(crate) fn sealed(footer: &Footer, file_bytes: u64) -> Self {
+        assert!(footer.used_bytes < file_bytes, "the footer itself lies behind the content");
+        assert!(footer.first_seqno <= footer.last_seqno, "a footer is checked where it is read");
         let info = SegmentInfo {
             id: footer.segment,
             state: SegmentState::Sealed,
@@ -242,6 +246,7 @@ impl SegmentTable {
         }
         let durable = Mark { segment: group.segment, offset: group.end_offset, position: group.end };
         assert!(durable.place() > self.durable.place(), "the durable end moves on");
+        assert!(durable.position.seqno > self.durable.position.seqno, "and its records with it");
         info.check();
         self.durable = durable;
     }

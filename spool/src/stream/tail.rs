@@ -52,6 +52,7 @@ impl Tail {
     /// Takes in a durable group, and returns the buffers that are held no longer.
     pub(crate) fn push(&mut self, mut group: TailGroup) -> Vec<Arc<AlignedBuffer>> {
         assert!(group.group_bytes <= group.buffer.len());
+        assert!(group.group_bytes > 0, "a group has a header");
         if self.readers == 0 {
             return vec![group.buffer];
         }

@@ -21,6 +21,7 @@ impl Hub {
     /// Says that there is work. Costs a wake-up only when the thread sleeps.
     pub(crate) fn signal(&self) {
         let mut state = lock(&self.state);
+        assert!(!(state.sleeping && state.pending), "whoever sleeps has seen what was said before");
         state.pending = true;
         if state.sleeping {
             state.sleeping = false;
@@ -38,6 +39,7 @@ impl Hub {
     /// Sleeps until there is work. False when the loop is to end.
     pub(crate) fn wait(&self) -> bool {
         let mut state = lock(&self.state);
+        assert!(!state.sleeping, "one thread sleeps here");
         while !state.pending && !state.stop {
             state.sleeping = true;
             state = self.wake.wait(state).unwrap_or_else(PoisonError::into_inner);

@@ -82,6 +82,7 @@ impl<F> Lane<F> {
     pub(super) fn new(stream: Arc<Stream<F>>, last_written_at: UnixMicros) -> Self {
         // Where no entry that is kept is complete, the last one that was removed is the last one complete.
         let entry_end = stream.watermarks().durable_entry_end.lsn.max(stream.table().start().entry_end);
+        assert_eq!(stream.watermarks().appended, stream.watermarks().durable, "a lane begins behind what is durable");
         Self {
             stream,
             active: None,
@@ -117,6 +118,8 @@ impl<F> Lane<F> {
     pub(super) fn place(&mut self, group: ReadyGroup, now: UnixMicros) -> Result<(), ReadyGroup> {
         let geometry = self.stream.geometry;
         let group_bytes = geometry.padded(group.builder.used_bytes() as u64);
+        assert!(self.waiting.is_none(), "one group at a time looks for its place");
+        assert!(!group.builder.is_empty() && group_bytes >= u64::from(geometry.block_bytes), "a group has a record");
         let fits = |active: &Active<F>| active.summary.used_bytes + group_bytes <= geometry.content_end();
         if !self.active.as_ref().is_some_and(fits) {
             let Some(prepared) = self.stream.prepared().pop_front() else { return Err(group) };
@@ -157,7 +160,9 @@ impl<F> Lane<F> {
     /// Begins the prepared segment; the one before is full.
     fn rotate(&mut self, prepared: Prepared<F>) {
         let mut table = self.stream.table();
+        assert!(table.durable().segment < prepared.header.segment, "nothing is durable in it yet");
         if let Some(Active { file, header, summary, entry_before }) = self.active.take() {
+            assert!(summary.used_bytes > header.geometry.content_start(), "a segment is full with content in it");
             assert!(header.segment < prepared.header.segment, "segments follow each other");
             table.set_state(header.segment, SegmentState::Full);
             self.full.push_back(FullSegment { file, header, summary, entry_before });
@@ -177,6 +182,9 @@ impl<F> Lane<F> {
         let (geometry, incarnation) = (self.stream.geometry, active.header.incarnation);
         let offset = active.summary.used_bytes;
         let ReadyGroup { builder, mut buffer, end, entry_end } = group;
+        assert!(offset.is_multiple_of(u64::from(geometry.block_bytes)) && offset >= geometry.content_start());
+        assert!(mark.place() <= (active.header.segment.get(), offset), "what is durable lies below what is written");
+        assert!(mark.position.seqno < builder.first_seqno(), "no record is durable before it is written");
         let mark = if planted!("group_marks_itself") {
             Mark { segment: active.header.segment, offset: offset + u64::from(geometry.block_bytes), position: end }
         } else {
@@ -233,7 +241,10 @@ impl<F> Lane<F> {
         let count = if planted!("durable_end_jumps") { last.map_or(0, |last| last + 1) } else { count };
         self.first_flight += count as u64;
         let taken: Vec<_> = self.flights.drain(..count).collect();
-        self.in_flight_bytes -= taken.iter().map(|flight| flight.group_bytes).sum::<usize>();
+        let taken_bytes = taken.iter().map(|flight| flight.group_bytes).sum::<usize>();
+        assert!(taken_bytes <= self.in_flight_bytes, "{taken_bytes} bytes leave of {}", self.in_flight_bytes);
+        self.in_flight_bytes -= taken_bytes;
+        assert_eq!(self.flights.is_empty(), self.in_flight_bytes == 0, "bytes in flight belong to a group");
         assert!(taken.iter().all(|flight| flight.done_bytes == flight.group_bytes), "what is durable was written");
         self.check();
         taken
@@ -246,6 +257,9 @@ impl<F> Lane<F> {
             first_in_flight.is_none_or(|first| full.header.segment < first || planted!("footer_before_groups"))
         };
         let count = self.full.iter().take_while(|full| done(full)).count();
-        self.full.drain(..count).collect()
+        let sealable: Vec<_> = self.full.drain(..count).collect();
+        let pairs = sealable.iter().zip(sealable.iter().skip(1));
+        pairs.for_each(|(one, next)| assert!(one.header.segment < next.header.segment, "the oldest comes first"));
+        sealable
     }
 }

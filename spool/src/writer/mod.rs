@@ -113,7 +113,10 @@ impl<D: Disk> Committer<D> {
         for lane in 0..self.lanes.len() {
             self.start_groups(lane, shared)?;
         }
+        assert!(self.queue.in_flight() <= self.queue.depth(), "no more is in flight than the queue's depth");
         if self.queue.in_flight() == 0 {
+            assert!(self.operations.is_empty() && self.sync_files.is_empty(), "nothing is expected of an idle queue");
+            assert!(self.lanes.iter().all(|lane| lane.flights.is_empty()), "somebody brings each group on");
             let blocked = self.lanes.iter().any(|lane| lane.waiting.is_some());
             return Ok(if blocked { Outcome::Blocked } else { Outcome::Idle });
         }
@@ -136,7 +139,9 @@ impl<D: Disk> Committer<D> {
         if !self.place_next(lane, shared)? {
             return Ok(false);
         }
+        assert_eq!(self.lanes[lane].flights.len(), 1, "a lone group");
         let flight = self.lanes[lane].flights.back().expect("just placed");
+        assert!(flight.state == FlightState::Writing && flight.done_bytes == 0, "nothing of it is written");
         if flight.group_bytes > PLAIN_BYTES_MAX {
             self.start_write(lane, self.lanes[lane].first_flight);
             return Ok(true);
@@ -167,6 +172,8 @@ impl<D: Disk> Committer<D> {
             return Ok(false);
         }
         let now = lane.active.as_ref().map(|active| active.header.segment);
+        assert!(now.is_some() && begun <= now, "segments are begun in order");
+        assert!(lane.waiting.is_none() && !lane.flights.is_empty(), "the group has its place");
         if begun != now {
             // The next one is prepared while this one fills.
             shared.maintenance.request_prepare(lane.stream.kind);
@@ -178,6 +185,7 @@ impl<D: Disk> Committer<D> {
         // One place per lane stays free for the sync of what is in flight.
         let room = |committer: &Self| committer.queue.in_flight() + committer.lanes.len() < committer.queue.depth();
         while room(self) && self.place_next(lane, shared)? {
+            assert!(!self.lanes[lane].flights.is_empty(), "just placed");
             let flight = self.lanes[lane].first_flight + self.lanes[lane].flights.len() as u64 - 1;
             self.start_write(lane, flight);
         }
@@ -200,7 +208,9 @@ impl<D: Disk> Committer<D> {
         assert!(*done_bytes < *group_bytes, "something is left to be written");
         let (bytes, offset) = (*done_bytes..*group_bytes, *offset + *done_bytes as u64);
         let offset = offset - if planted!("resume_at_wrong_offset") { bytes.start as u64 } else { 0 };
+        assert!(bytes.end <= buffer.len(), "the bytes lie in the buffer");
         self.queue.write(token, file, buffer, bytes, offset);
+        assert!(self.queue.in_flight() <= self.operations.len(), "every operation in flight belongs to somebody");
     }
 
     /// One sync per file covers every group of it that the kernel has taken. While one is in flight the next waits.
@@ -254,6 +264,7 @@ impl<D: Disk> Committer<D> {
             }
         }
         self.completions = completions;
+        assert_eq!(self.queue.in_flight(), self.operations.len(), "every operation in flight belongs to somebody");
         reaped
     }
 
@@ -270,6 +281,8 @@ impl<D: Disk> Committer<D> {
         let path = segment_path(&shared.dir, kind, flight.group.segment);
         let before = flight.done_bytes;
         assert!(flight.state == FlightState::Writing && before < flight.group_bytes);
+        let left_bytes = flight.group_bytes - before;
+        assert!(!matches!(result, Ok(written) if written > left_bytes), "no more is written than was asked for");
         let result = if planted!("unchecked_completion_result") { Ok(flight.group_bytes) } else { result };
         match result {
             Ok(written) if before + written >= flight.group_bytes || planted!("short_write_as_success") => {
@@ -286,6 +299,8 @@ impl<D: Disk> Committer<D> {
             Err(error) if is_passing(&error) => {}
             Err(error) => return Err(Error::io("write", &path, error)),
         }
+        assert!(flight.done_bytes >= before, "a write never goes back");
+        assert!(flight.done_bytes < flight.group_bytes, "something is left to be written");
         flight.attempts = if flight.done_bytes > before { 0 } else { flight.attempts + 1 };
         if flight.attempts >= ATTEMPTS_MAX {
             let message =
@@ -300,6 +315,8 @@ impl<D: Disk> Committer<D> {
     /// about the bytes, and a second sync would lie.
     fn complete_sync(&mut self, index: usize, completion: Completion, attempts: u32, shared: &Shared<D>) -> Result<()> {
         let token = completion.token;
+        assert!(attempts <= ATTEMPTS_MAX, "a sync is not asked again for ever");
+        assert!(!self.operations.contains_key(&token), "an operation ends once");
         let file = self.sync_files.remove(&token).expect("kept until its completion");
         let covered = |flight: &&mut Flight<D::File>| match flight.state {
             FlightState::Syncing(covering) => covering == token || planted!("sync_completion_for_another_file"),
@@ -319,7 +336,8 @@ impl<D: Disk> Committer<D> {
                 let lane = &mut self.lanes[index];
                 lane.flights.iter_mut().filter(covered).for_each(|flight| flight.state = FlightState::Syncing(again));
                 self.queue.sync(again, &file);
-                self.sync_files.insert(again, file);
+                let before = self.sync_files.insert(again, file);
+                assert!(before.is_none(), "one file per sync");
                 Ok(())
             }
             Err(error) => {
@@ -345,6 +363,10 @@ impl<D: Disk> Committer<D> {
         let Some(last) = durable.last() else { return };
         let (end, entry_end, segment) = (last.group.end, last.entry_end, last.group.segment);
         assert!(end.seqno >= entry_end.seqno);
+        assert!(
+            lane.active.as_ref().is_some_and(|active| active.header.segment >= segment),
+            "it is the newest segment"
+        );
         assert!(durable.iter().all(|flight| flight.state == FlightState::Durable));
         assert!(durable.iter().all(|flight| flight.group.end.seqno <= stream.watermarks().written.seqno));
         let freed_bytes = durable.iter().map(|flight| flight.charged_bytes).sum();
@@ -369,5 +391,7 @@ impl<D: Disk> Committer<D> {
 
 fn tail_group<F>(flight: Flight<F>) -> TailGroup {
     let Flight { group, offset, group_bytes, buffer, .. } = flight;
+    assert!(group_bytes > 0 && group_bytes <= buffer.len(), "a group lies in its buffer");
+    assert_eq!(offset + group_bytes as u64, group.end_offset, "and ends where it says");
     TailGroup { segment: group.segment, offset, group_bytes, buffer }
 }

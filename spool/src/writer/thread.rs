@@ -11,6 +11,7 @@ use crate::sync::TryLockError;
 
 /// The committer's thread.
 pub(crate) fn run<D: Disk>(shared: &Arc<Shared<D>>) {
+    assert_eq!(shared.drive, Drive::Threads, "no thread drives a store that its callers drive");
     let guard = PanicGuard { shared };
     loop {
         if let Some(committer) = lock(&shared.committer).as_mut() {
