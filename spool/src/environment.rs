@@ -106,19 +106,24 @@ pub struct SimClock {
 
 /// 2023-11-14, so that simulated times look like times.
 const SIM_START_MICROS: u64 = 1_700_000_000_000_000;
+const _: () = assert!(SIM_START_MICROS.is_multiple_of(1_000_000), "a whole second");
 
 impl SimClock {
     /// A clock that has run for so long already.
     pub(crate) fn starting_at(elapsed: Duration) -> Self {
         let clock = Self::default();
         clock.advance(elapsed);
+        assert!(clock.elapsed() <= elapsed, "parts of a microsecond are left out");
+        assert!(elapsed - clock.elapsed() < Duration::from_micros(1), "and no more");
         clock
     }
 
     /// Moves both clocks on.
     pub fn advance(&self, by: Duration) {
         let micros = u64::try_from(by.as_micros()).expect("simulations last less than ages");
-        self.micros.fetch_add(micros, Ordering::SeqCst);
+        let before = self.micros.fetch_add(micros, Ordering::SeqCst);
+        assert!(before.checked_add(micros).is_some(), "this clock never goes back");
+        assert!(before.saturating_add(micros) < u64::MAX - SIM_START_MICROS, "simulations last less than ages");
     }
 }
 
@@ -139,6 +144,7 @@ struct SimRandom {
 impl Random for SimRandom {
     fn fill(&self, bytes: &mut [u8]) {
         for chunk in bytes.chunks_mut(8) {
+            debug_assert!(!chunk.is_empty() && chunk.len() <= size_of::<u64>(), "a number fills a chunk");
             // SplitMix64 (Steele, Lea, Flood 2014): a counter with a mixing step, so any seed will do.
             let mut mixed =
                 self.state.fetch_add(0x9E37_79B9_7F4A_7C15, Ordering::SeqCst).wrapping_add(0x9E37_79B9_7F4A_7C15);

@@ -245,6 +245,8 @@ impl Error {
     /// A refused system call.
     pub(crate) fn io(operation: &'static str, path: &Path, source: io::Error) -> Self {
         let remedy = remedy(&source);
+        assert!(!operation.is_empty(), "an error says what was tried");
+        assert!(!remedy.is_empty(), "an error says how to mend it");
         Self::Io { operation, path: path.to_owned(), source: Arc::new(source), remedy }
     }
 
@@ -278,10 +280,13 @@ impl Error {
 
     /// The failure that every caller of a poisoned store gets.
     pub(crate) fn poisoned(cause: Self) -> Self {
-        match cause {
+        let poisoned = match cause {
             Self::Poisoned { .. } => cause,
             cause => Self::Poisoned { cause: Arc::new(cause) },
-        }
+        };
+        let Self::Poisoned { cause } = &poisoned else { unreachable!("it was just made") };
+        assert!(!matches!(**cause, Self::Poisoned { .. }), "the cause is the first failure, not what followed from it");
+        poisoned
     }
 
     /// True where a file's or folder's sync failed, so that nothing is known about what it should have made durable.

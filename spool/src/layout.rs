@@ -24,6 +24,17 @@ pub(crate) const FREE_SUFFIX: &str = ".free";
 pub(crate) const UNFINISHED_SUFFIX: &str = ".unfinished";
 /// Longest name of a cursor, so that it fits any file system with its suffix.
 pub(crate) const CURSOR_NAME_BYTES_MAX: usize = 100;
+/// Longest file name that every file system takes.
+const FILE_NAME_BYTES_MAX: usize = 255;
+const _: () = assert!(
+    CURSOR_NAME_BYTES_MAX + CURSOR_SUFFIX.len() + UNFINISHED_SUFFIX.len() <= FILE_NAME_BYTES_MAX,
+    "a register has a file name, also before it is whole"
+);
+const _: () = assert!(MARKS_FILE.len() + UNFINISHED_SUFFIX.len() <= FILE_NAME_BYTES_MAX);
+const _: () = assert!(CURSOR_SUFFIX.len() > 1 && CURSOR_SUFFIX.as_bytes()[0] == b'.', "a suffix begins with a dot");
+const _: () = assert!(FREE_SUFFIX.len() > 1 && FREE_SUFFIX.as_bytes()[0] == b'.', "a suffix begins with a dot");
+const _: () =
+    assert!(UNFINISHED_SUFFIX.len() > 1 && UNFINISHED_SUFFIX.as_bytes()[0] == b'.', "a suffix begins with a dot");
 
 pub(crate) fn stream_dir(store: &Path, stream: StreamKind) -> PathBuf {
     store.join(stream.name())
@@ -40,7 +51,11 @@ pub(crate) fn cursor_path(store: &Path, name: &str) -> PathBuf {
 /// True for names that a cursor may have: they are file names and labels.
 pub(crate) fn is_cursor_name(name: &str) -> bool {
     let good = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
-    !name.is_empty() && name.len() <= CURSOR_NAME_BYTES_MAX && !name.starts_with('.') && name.bytes().all(good)
+    let is_name = !name.is_empty() && name.len() <= CURSOR_NAME_BYTES_MAX && !name.starts_with('.');
+    let is_name = is_name && name.bytes().all(good);
+    assert!(!is_name || Path::new(name).components().count() == 1, "{name:?} leads to another folder");
+    assert!(!is_name || name != "..", "{name:?} leads to another folder");
+    is_name
 }
 
 #[cfg(test)]

@@ -14,6 +14,9 @@ const LOCK_BYTES: u32 = 4096;
 /// again.
 const ATTEMPTS_MAX: u32 = 4;
 const PAUSE: Duration = Duration::from_millis(5);
+const _: () = assert!(ATTEMPTS_MAX > 1, "a look from outside refuses no writer");
+const _: () = assert!((LOCK_BYTES as usize).is_multiple_of(AlignedBuffer::ALIGNMENT), "written around the page cache");
+const _: () = assert!(LOCK_BYTES as usize > "4294967295\n".len(), "any process id fits");
 
 /// The held lock; dropping it lets the next writer in.
 #[derive(Debug)]
@@ -53,11 +56,14 @@ impl<D: Disk> StoreLock<D> {
                 return Err(Error::Locked { path: dir.to_owned(), pid: holder(&file) });
             }
             attempts += 1;
+            assert!(attempts <= ATTEMPTS_MAX, "another writer is told of after some attempts");
             sleep(PAUSE);
         }
         // The number helps an operator; nothing depends on it, so it is not synced.
         let mut block = AlignedBuffer::zeroed(LOCK_BYTES as usize);
         let text = format!("{}\n", std::process::id());
+        assert!(text.len() < block.len(), "any process id fits");
+        assert_eq!(block.len(), LOCK_BYTES as usize, "the whole file is written");
         block[..text.len()].copy_from_slice(text.as_bytes());
         write_all_at(&file, &block, 0, LOCK_BYTES).doing("write", path)?;
         Ok(Self { _file: file })
@@ -77,6 +83,7 @@ impl<D: Disk> StoreLock<D> {
 
 fn holder(file: &impl DiskFile) -> Option<u32> {
     let mut block = AlignedBuffer::zeroed(LOCK_BYTES as usize);
+    assert_eq!(block.len(), LOCK_BYTES as usize, "a buffer is as long as was asked");
     read_exact_at(file, &mut block, 0, LOCK_BYTES).ok()?;
     let text = block.split(|byte| *byte == b'\n').next()?;
     std::str::from_utf8(text).ok()?.parse().ok()

@@ -95,6 +95,9 @@ impl StoreOptions {
         let geometry = self.geometry_of(stream);
         let one_record = GROUP_HEADER_BYTES + record_bytes(geometry.body_bytes_max() as usize);
         let group = geometry.padded(one_record.max(self.group_bytes_max) as u64);
+        assert!(group >= one_record as u64, "a group holds the longest record");
+        assert!(group >= self.group_bytes_max as u64, "a group is closed at its size");
+        assert!(group.is_multiple_of(u64::from(geometry.block_bytes)), "groups end at blocks");
         self.in_flight_bytes_max as u64 + group
     }
 

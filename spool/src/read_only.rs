@@ -56,6 +56,7 @@ impl SegmentView for StaticView {
 
 /// Looks at a stream before what is seen counts as damage.
 const LOOK_ATTEMPTS_MAX: u32 = 3;
+const _: () = assert!(LOOK_ATTEMPTS_MAX > 1, "one look cannot tell a moving writer from damage");
 
 impl ReadOnlyStore<SystemDisk> {
     /// Looks at the store in `dir`.
@@ -119,6 +120,7 @@ impl<D: Disk> ReadOnlyStore<D> {
         };
         let mut found: Vec<_> = listed.iter().filter_map(|name| parse_segment_file_name(name)).collect();
         found.sort_unstable();
+        assert!(found.first().is_none_or(|segment| segment.get() > 0), "segments count from one");
         Ok(found)
     }
 
@@ -130,11 +132,19 @@ impl<D: Disk> ReadOnlyStore<D> {
         let (file, expected) = self.open_segment(stream, segment)?;
         let header = read_header(&file, &expected)?;
         let footer = read_footer(&file, &header, &expected)?;
+        assert_eq!(header.segment, segment, "another segment's header is refused");
+        assert_eq!((header.store, header.stream), (self.marks.store, stream), "another store's header is refused");
+        assert_eq!(header.geometry, expected.geometry, "other sizes are refused");
+        assert!(footer.as_ref().is_none_or(|footer| footer.segment == segment), "another segment's footer is refused");
+        let is_of_this_life = |footer: &Footer| footer.incarnation == header.incarnation;
+        assert!(footer.as_ref().is_none_or(is_of_this_life), "a former life's footer is refused");
         Ok(SegmentFile { path: expected.path, header, footer })
     }
 
     fn open_segment(&self, stream: StreamKind, segment: segments::SegmentId) -> Result<(D::File, Expected)> {
         let StreamMarks { epoch, geometry, .. } = *self.marks.stream(stream);
+        assert_eq!(geometry.check(), Ok(()), "sizes are checked where they are read");
+        assert!(STREAMS.contains(&stream), "a permanent stream");
         let path = segment_path(&self.dir, stream, segment);
         let file = self.disk.open(&path, Access::Read).doing("open", &path)?;
         Ok((file, Expected { store: self.marks.store, stream, epoch, geometry, segment, path }))
@@ -168,7 +178,11 @@ impl<D: Disk> ReadOnlyStore<D> {
         let view = Arc::new(StaticView { table: Mutex::new(self.table(stream)?) });
         let reader =
             StreamReader::new(self.disk.clone(), self.dir.clone(), self.marks.store, stream, epoch, geometry, view);
-        latest_entry(reader, end, STATE_BYTES_MAX)
+        let found = latest_entry(reader, end, STATE_BYTES_MAX)?;
+        assert!(found.as_ref().is_none_or(|state| state.seqno == end.seqno), "the newest one and no other");
+        assert!(found.as_ref().is_none_or(|state| state.body.len() <= STATE_BYTES_MAX), "the limit was kept");
+        assert!(end.seqno != Seqno::NONE || found.is_none(), "without an entry there is no state");
+        Ok(found)
     }
 
     /// Every registered cursor.
@@ -183,6 +197,10 @@ impl<D: Disk> ReadOnlyStore<D> {
             let holds = |stream, oldest| self.table(stream).ok().and_then(|table| holds_from(&table, oldest));
             found.push(info(name, &content, holds));
         }
+        assert!(
+            found.iter().all(|info| info.stream.is_some() || info.holds_from.is_none()),
+            "a segment is of a stream"
+        );
         Ok(found)
     }
 
@@ -213,6 +231,7 @@ impl<D: Disk> ReadOnlyStore<D> {
     fn table_once(&self, stream: StreamKind) -> Result<SegmentTable> {
         let fresh = MarkRegister::peek(&self.disk, &self.dir)?;
         let marks = fresh.stream(stream);
+        assert_eq!(marks.stream, stream, "the register gives what it was asked for");
         let mut table: Option<SegmentTable> = None;
         for segment in self.segment_ids(stream)? {
             // A running writer may have moved the start since the register was read: what is there counts.
@@ -230,6 +249,7 @@ impl<D: Disk> ReadOnlyStore<D> {
                 ));
             }
             self.add_segment(table, &file, &expected, marks)?;
+            assert_eq!(table.next_id(), segment.next(), "the segment was taken in");
         }
         Ok(table.unwrap_or_else(|| SegmentTable::new(marks.start)))
     }
@@ -243,7 +263,12 @@ impl<D: Disk> ReadOnlyStore<D> {
     ) -> Result<()> {
         let geometry = expected.geometry;
         let header = read_header(file, expected)?;
+        assert_eq!(header.segment, table.next_id(), "the caller has seen that it follows");
+        assert_eq!(header.geometry, geometry, "other sizes are refused");
         if let Some(footer) = read_footer(file, &header, expected)? {
+            assert_eq!(footer.segment, header.segment, "another segment's footer is refused");
+            assert!(footer.first_seqno <= footer.last_seqno, "an empty range of records is refused");
+            assert!(footer.used_bytes <= geometry.content_end(), "content in the reserved tail is refused");
             table.add(SegmentEntry::sealed(&footer, geometry.segment_bytes));
             return Ok(());
         }
@@ -252,6 +277,10 @@ impl<D: Disk> ReadOnlyStore<D> {
         table.add(SegmentEntry::empty(header.segment, header.incarnation, start, size));
         let Some((first_seqno, last_seqno)) = scan.summary.seqnos else { return Ok(()) };
         let entry = scan.summary.last_entry;
+        assert!(first_seqno <= last_seqno, "a scan goes forward");
+        assert!(entry.seqno <= last_seqno, "an entry ends with a record that was seen");
+        assert!(scan.summary.used_bytes > start && scan.summary.used_bytes <= geometry.content_end());
+        assert!(scan.summary.used_bytes.is_multiple_of(u64::from(geometry.block_bytes)), "groups end at blocks");
         let end = Position { seqno: last_seqno, ..entry };
         let entry_end = (entry.seqno != Seqno::NONE).then_some(entry);
         let is_full = matches!(scan.end, ScanEnd::Clean) && scan.summary.used_bytes == geometry.content_end();

@@ -152,6 +152,11 @@ pub(crate) fn floor(facts: &Facts<'_>) -> Option<Floor> {
     );
     assert!(holds.iter().any(|hold| hold.holder == Holder::NewestEntry));
     assert!(segment < end, "the last segment stays");
+    assert!(holds.iter().all(|hold| first.id <= hold.segment && hold.segment <= end), "holds lie in the stream");
+    let of_cursors = holds.iter().filter(|hold| matches!(hold.holder, Holder::Cursor(_) | Holder::DamagedCursor(_)));
+    assert_eq!(of_cursors.count(), facts.cursors.len(), "every cursor holds something");
+    let unsealed = facts.segments.iter().find(|info| info.state != SegmentState::Sealed);
+    assert!(unsealed.is_none_or(|info| segment <= info.id), "only sealed segments go");
     Some(Floor { segment, holds })
 }
 
@@ -163,6 +168,7 @@ fn least_bytes(facts: &Facts<'_>) -> Option<SegmentId> {
         return None;
     }
     for info in facts.segments.iter().rev() {
+        assert!(info.used_bytes > 0 && info.used_bytes <= info.file_bytes, "{info:?}");
         left = left.saturating_sub(info.used_bytes);
         if left == 0 {
             return Some(info.id);
@@ -174,6 +180,7 @@ fn least_bytes(facts: &Facts<'_>) -> Option<SegmentId> {
 /// The first segment with a group younger than `keep_age_min`. A wall clock that jumped back makes segments look
 /// younger, never older.
 fn least_age(facts: &Facts<'_>) -> Option<SegmentId> {
+    assert!(!facts.segments.is_empty(), "without segments there is no floor");
     if facts.keep_age_min.is_zero() {
         return None;
     }
@@ -230,6 +237,8 @@ fn retain<D: Disk>(shared: &Shared<D>) -> Result<RetentionReport> {
             None => remove_files(shared, kind, &mut report)?,
         }
     }
+    assert!(report.recycled.iter().all(|file| !report.removed.contains(file)), "a file serves again or is removed");
+    assert!(report.holds.iter().all(|hold| crate::store::STREAMS.contains(&hold.stream)), "streams that stay");
     Ok(report)
 }
 
@@ -240,7 +249,10 @@ fn move_start<D: Disk>(shared: &Shared<D>, kind: StreamKind) -> Result<(Option<F
     let stream = shared.stream(kind);
     let start = {
         let table = stream.table();
+        assert!(segment >= table.start().segment, "a floor never goes below the start");
+        assert!(segment < table.next_id(), "a floor lies in the stream");
         let below = table.entries().filter(|entry| entry.info.id < segment).count();
+        assert!(below < table.entries().count(), "the last segment stays");
         let capped = below.min(shared.options.removals_per_pass_max);
         if capped == 0 {
             return Ok((floor, None));
@@ -258,6 +270,8 @@ fn move_start<D: Disk>(shared: &Shared<D>, kind: StreamKind) -> Result<(Option<F
         return Ok((floor, Some(start)));
     }
     let mut register = lock(&shared.marks);
+    let before = register.marks().stream(kind).start;
+    assert!(before.segment < start.segment && before.seqno < start.seqno, "a start moves on");
     register.marks_mut().stream_mut(kind).start = start;
     if let Err(error) = register.write_both() {
         drop(register);
@@ -275,6 +289,8 @@ fn look<D: Disk>(shared: &Shared<D>, kind: StreamKind) -> Result<Option<Floor>> 
         _ if kind.is_state() => Some(entry_first(&mut shared.reader(stream), entry_end)?),
         last => Some(last),
     };
+    assert!(newest_entry.is_none_or(|first| first <= entry_end.seqno), "an entry begins at or before its end");
+    assert!(newest_entry.is_none_or(|first| first != Seqno::NONE), "records count from one");
     let mut cursors = Vec::new();
     for name in crate::cursor::names(&shared.disk, shared.cursors.dir())? {
         let Some(content) = peek_listed(&shared.disk, &cursor_path(&shared.dir, &name))? else { continue };
@@ -286,9 +302,14 @@ fn look<D: Disk>(shared: &Shared<D>, kind: StreamKind) -> Result<Option<Floor>> 
             None => cursors.push((name, None)),
         }
     }
+    let (segments, start) = {
+        let table = stream.table();
+        (table.infos(), table.start())
+    };
+    assert!(segments.first().is_none_or(|first| first.id == start.segment), "the table begins with the start");
     let facts = Facts {
         stream: kind,
-        segments: &stream.table().infos(),
+        segments: &segments,
         cursors: &cursors,
         newest_entry,
         keep_bytes_min: shared.options.keep_bytes_min,
@@ -306,6 +327,9 @@ fn remove_below<D: Disk>(
     report: &mut RetentionReport,
 ) -> Result<()> {
     let removed = shared.stream(kind).table().remove_below(start);
+    assert!(!removed.is_empty(), "a start moves on");
+    assert!(removed.iter().all(|entry| entry.info.id < start.segment), "nothing goes that is kept");
+    assert!(removed.iter().all(|entry| entry.info.state == SegmentState::Sealed), "only sealed segments go");
     lock(&shared.unremoved).extend(removed.iter().map(|entry| (kind, entry.info.id)));
     remove_files(shared, kind, report)
 }
@@ -317,6 +341,9 @@ fn remove_files<D: Disk>(shared: &Shared<D>, kind: StreamKind, report: &mut Rete
     if due.is_empty() {
         return Ok(());
     }
+    let start = shared.stream(kind).table().start().segment;
+    assert!(due.iter().all(|segment| *segment < start), "only what lies below the start is removed");
+    let due_count = due.len();
     let (mut gone, mut failed) = (Vec::new(), None);
     for segment in due {
         match remove_file(shared, kind, segment, report) {
@@ -324,6 +351,8 @@ fn remove_files<D: Disk>(shared: &Shared<D>, kind: StreamKind, report: &mut Rete
             Err(error) => failed = failed.or(Some(error)),
         }
     }
+    assert!(gone.len() <= due_count, "each file goes once");
+    assert_eq!(failed.is_none(), gone.len() == due_count, "what did not go has failed");
     let dir = stream_dir(&shared.dir, kind);
     shared.disk.sync_dir(&dir).doing("sync", &dir)?;
     lock(&shared.unremoved).retain(|file| !gone.contains(file));
@@ -336,6 +365,7 @@ fn remove_file<D: Disk>(
     segment: SegmentId,
     report: &mut RetentionReport,
 ) -> Result<()> {
+    assert!(shared.stream(kind).table().get(segment).is_none(), "what is removed is in no table");
     let path = segment_path(&shared.dir, kind, segment);
     let block_bytes = shared.stream(kind).geometry.block_bytes;
     let file = match shared.disk.open(&path, Access::Write { block_bytes }) {

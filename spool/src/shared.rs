@@ -57,6 +57,32 @@ pub(crate) struct Shared<D: Disk> {
 }
 
 impl<D: Disk> Shared<D> {
+    /// What holds of a store that was just opened, before anybody else knows of it.
+    pub(crate) fn check_begin(&self) {
+        assert!(self.streams.iter().map(|stream| stream.kind).eq(StreamKind::PERMANENT), "in the order of the format");
+        assert!(!self.is_ended(), "a store begins open");
+        assert!(lock(&self.store_lock).is_some(), "there is one writer, and this is it");
+        assert!(lock(&self.committer).is_some(), "somebody commits");
+        assert!(lock(&self.unremoved).is_empty(), "recovery has removed what lay below the starts");
+        assert_eq!(lock(&self.marks).marks().store, self.store, "the identity is the register's");
+        assert_eq!(lock(&self.marks).identity(), self.identity, "the process remembers the store by this file");
+        for stream in &self.streams {
+            let watermarks = stream.watermarks();
+            assert_eq!(stream.geometry, self.options.geometry_of(stream.kind), "other sizes are refused");
+            assert_eq!(watermarks.appended, watermarks.durable, "{}: all that is there is durable", stream.kind);
+            assert_eq!(watermarks.written, watermarks.durable, "{}: all that is there is durable", stream.kind);
+            assert!(stream.front().ended().is_none(), "{}: records are accepted", stream.kind);
+            let marks = *lock(&self.marks).marks().stream(stream.kind);
+            let (start, durable) = (stream.table().start(), stream.table().durable());
+            assert_eq!(start, marks.start, "{}: the table begins where the register says", stream.kind);
+            assert!(marks.mark.place() >= durable.place(), "{}: what is there lies below the mark", stream.kind);
+            assert_eq!(stream.geometry, marks.geometry, "{}: sizes are the register's", stream.kind);
+            assert_eq!(stream.epoch, marks.epoch, "{}: the history is the register's", stream.kind);
+        }
+        let free_count = lock(&self.pool).free_count();
+        assert!(free_count <= self.options.recycled_segments_max, "no more files are kept than was asked for");
+    }
+
     /// A stream that is known to be permanent.
     pub(crate) fn stream(&self, kind: StreamKind) -> &Arc<Stream<D::File>> {
         let found = self.streams.iter().find(|stream| stream.kind == kind);
@@ -102,6 +128,7 @@ impl<D: Disk> Shared<D> {
     /// and the process remembers how far each stream was durable.
     pub(crate) fn poison(&self, cause: Error) {
         let error = Error::poisoned(cause);
+        assert!(matches!(error, Error::Poisoned { .. }), "whoever asks hears that the store has stopped writing");
         {
             let mut ended = lock(&self.ended);
             if matches!(*ended, Some(Error::Poisoned { .. })) {
@@ -129,6 +156,7 @@ impl<D: Disk> Shared<D> {
             && error.is_failed_sync()
         {
             self.poison(error.clone());
+            assert!(self.failure().is_some(), "nothing is acknowledged any more");
         }
         done
     }

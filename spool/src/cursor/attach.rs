@@ -37,6 +37,7 @@ impl<D: Disk> Store<D> {
                 "{name:?} is no name for a cursor: use up to 100 letters, digits, `-`, `_` and `.`"
             )));
         }
+        assert!(StreamKind::PERMANENT.contains(&stream.kind), "a cursor reads a stream that stays");
         let owner = Owner { store: shared.store, stream: stream.kind, epoch: stream.epoch };
         let made = shared.while_open(|| {
             // The start is read where retention cannot move it, and this one value is used for everything.
@@ -64,6 +65,9 @@ impl<D: Disk> Store<D> {
         if resolved.seqno > start.seqno {
             cursor.move_to(resolved)?;
         }
+        assert!(cursor.confirmed().seqno >= start.seqno, "a cursor never begins before its hold");
+        assert_eq!(cursor.stream(), stream.kind);
+        assert_eq!(cursor.name(), name);
         Ok(cursor)
     }
 
@@ -79,7 +83,10 @@ impl<D: Disk> Store<D> {
             return Err(Error::Unregistered { name: name.to_owned() });
         }
         let (stream, held, position) = shared.while_open(|| open_register(shared, name, &path))?;
-        Cursor::attach(shared, shared.stream(stream), name, held, position)
+        let cursor = Cursor::attach(shared, shared.stream(stream), name, held, position)?;
+        assert_eq!(cursor.confirmed(), position, "attaching never jumps to another position");
+        assert_eq!(cursor.stream(), stream);
+        Ok(cursor)
     }
 
     /// Removes a cursor, and with it what it holds.
@@ -92,6 +99,7 @@ impl<D: Disk> Store<D> {
             return Err(Error::Unregistered { name: name.to_owned() });
         }
         let path = cursor_path(&shared.dir, name);
+        assert_eq!(path.parent(), Some(shared.cursors.dir()), "a name that was listed leads to no other folder");
         let remove = || {
             let held = match Register::open(&shared.disk, &path) {
                 Ok(Some(held)) => Some(held),
@@ -123,6 +131,12 @@ impl<D: Disk> Store<D> {
                 holds_from(&stream.table(), oldest)
             }));
         }
+        let is_known = |info: &CursorInfo| info.stream.is_some() == (info.state != CursorState::Damaged);
+        assert!(found.iter().all(is_known), "a register with a valid slot says whose it is");
+        assert!(
+            found.iter().all(|info| info.stream.is_some() || info.holds_from.is_none()),
+            "a segment is of a stream"
+        );
         Ok(found)
     }
 
@@ -142,6 +156,8 @@ pub(crate) fn info(
     holds_from: impl FnOnce(StreamKind, Seqno) -> Option<SegmentId>,
 ) -> CursorInfo {
     let (newest, oldest) = (content.newest(), content.oldest());
+    assert_eq!(newest.is_some(), oldest.is_some(), "one valid slot is both");
+    assert_eq!(newest.is_none(), content.state == CursorState::Damaged, "one valid slot is enough");
     CursorInfo {
         name,
         stream: newest.map(|slot| slot.owner.stream),
@@ -155,7 +171,10 @@ pub(crate) fn info(
 pub(crate) fn holds_from(table: &SegmentTable, seqno: Seqno) -> Option<SegmentId> {
     let mut content = table.entries().filter(|entry| entry.info.last_seqno != Seqno::NONE);
     assert!(table.start().seqno != Seqno::NONE, "records count from one");
-    content.find(|entry| entry.info.last_seqno > seqno).map(|entry| entry.info.id)
+    let held = content.find(|entry| entry.info.last_seqno > seqno).map(|entry| entry.info.id);
+    assert!(held.is_none_or(|segment| segment >= table.start().segment), "what is held was not removed");
+    assert!(held.is_none_or(|segment| segment < table.next_id()), "what is held is there");
+    held
 }
 
 /// Before the first record that is kept.
@@ -170,7 +189,10 @@ fn create_register<D: Disk>(
     stream: &Stream<D::File>,
 ) -> Result<(Register<D>, Position)> {
     let (disk, dir) = (&shared.disk, shared.cursors.dir());
+    assert!(is_cursor_name(name), "the caller has checked the name");
+    assert_eq!((owner.store, owner.stream, owner.epoch), (shared.store, stream.kind, stream.epoch));
     let path = cursor_path(&shared.dir, name);
+    assert_eq!(path.parent(), Some(dir), "registers lie side by side");
     let listed = disk.list(dir).doing("list", dir)?;
     let unfinished = dir.join(format!("{name}{CURSOR_SUFFIX}{UNFINISHED_SUFFIX}"));
     if listed.iter().any(|found| dir.join(found) == path) {
@@ -182,6 +204,8 @@ fn create_register<D: Disk>(
     // A register appears under its name only when it is whole and durable.
     let start = register_start(stream);
     let register = Register::create(disk, &unfinished, owner, start)?;
+    assert_eq!(register.owner(), owner);
+    assert!(register.says(start), "either slot holds what the cursor starts with");
     if !register.lock()? {
         return Err(Error::CursorHeld { name: name.to_owned() });
     }
@@ -205,7 +229,9 @@ fn open_register<D: Disk>(shared: &Shared<D>, name: &str, path: &Path) -> Result
         let (expected, found) = (shared.store.to_string(), owner.store.to_string());
         return Err(Error::Foreign { path: path.to_owned(), what: "store".to_owned(), expected, found });
     }
+    assert_eq!(content.state, CursorState::Active, "others were refused");
     let stream = shared.named_stream(owner.stream)?;
+    assert_eq!(stream.kind, owner.stream);
     let position = content.newest().expect("an open register has a valid slot").position;
     check_position(name, stream, owner.epoch, position)?;
     Ok((stream.kind, shared.cursors.hold(name, register, position), position))

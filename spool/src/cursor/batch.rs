@@ -20,12 +20,20 @@ pub struct Batch<'a, D: Disk> {
 
 impl<'a, D: Disk> Batch<'a, D> {
     pub(super) fn new(cursor: &'a mut Cursor<D>, collected: Collected<D>) -> Self {
+        let (first, last) = (collected.records.first(), collected.records.last());
+        let (first, last) = (first.expect("one record at least").meta.seqno, last.expect("the same").meta.seqno);
+        let after = &collected.after;
+        assert!(first >= cursor.progress.next, "what was handed out does not come again");
+        assert!(first > cursor.delivered && first <= last && last < after.next, "a batch goes forward");
+        assert!(collected.entry_end.is_none_or(|end| end.seqno <= last), "a batch ends no entry that it does not hold");
+        assert_eq!(collected.entry_end.is_some(), collected.entries.iter().any(|(_, entry_last)| *entry_last <= last));
         Self { cursor, collected }
     }
 
     /// The records, in order.
     pub fn records(&self) -> impl Iterator<Item = RecordRef<'_>> {
         let Collected { windows, records, .. } = &self.collected;
+        debug_assert!(records.iter().all(|span| span.window < windows.len()), "every record lies in a window");
         records.iter().map(|span| windows[span.window].record(span))
     }
 
@@ -58,7 +66,9 @@ impl<'a, D: Disk> Batch<'a, D> {
         let Collected { windows, records, entries, after, .. } = self.collected;
         self.cursor.reader.vouch(&windows, &records)?;
         let last: Seqno = records.last().expect("a batch holds one record at least").meta.seqno;
+        assert!(records[0].meta.seqno > self.cursor.delivered, "one batch is finished before the next is begun");
         self.cursor.finish(after, last, entries.into_iter());
+        assert_eq!(self.cursor.delivered, last, "what was handed out is noted");
         Ok(())
     }
 }

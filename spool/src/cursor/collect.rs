@@ -33,6 +33,8 @@ impl Default for Progress {
 
 impl Progress {
     pub(super) fn at(place: Place, next: Seqno) -> Self {
+        assert!(next != Seqno::NONE, "records count from one");
+        assert!(place.segment.get() > 0, "segments count from one");
         Self { place, next, in_entry: None }
     }
 }
@@ -79,6 +81,7 @@ enum Step {
 
 impl<D: Disk> Collector<D> {
     fn new(progress: &Progress, end: Seqno, limits: BatchLimits) -> Self {
+        assert!(progress.next <= end, "there is something to hand out");
         Self {
             limits,
             end,
@@ -98,6 +101,7 @@ impl<D: Disk> Collector<D> {
     fn keep(&mut self, span: RecordSpan, place: Place) {
         let before = self.records.last().map(|last| last.meta.seqno);
         assert!(before.is_none_or(|before| before < span.meta.seqno), "records come in order");
+        assert!(span.meta.seqno >= self.from, "what was handed out does not come again");
         assert!(span.window < self.windows.len() && span.meta.seqno <= self.end);
         self.bytes += span.body_bytes;
         self.records.push(span);
@@ -106,6 +110,8 @@ impl<D: Disk> Collector<D> {
     }
 
     fn drop_from(&mut self, index: usize) {
+        assert!(index <= self.records.len(), "what was kept is dropped");
+        assert!(self.entry_end.is_none_or(|end| index == 0 || end.seqno >= self.records[index - 1].meta.seqno));
         self.bytes -= self.records[index..].iter().map(|span| span.body_bytes).sum::<usize>();
         self.records.truncate(index);
         self.places.truncate(index);
@@ -151,6 +157,7 @@ impl<D: Disk> Collector<D> {
             self.end_entry(self.records[begun].meta.seqno, &meta);
             return if self.is_full() { Step::Full } else { Step::More };
         }
+        assert!(begun < self.records.len(), "the chain's beginning was kept");
         if self.is_full() { Step::TooLong(begun) } else { Step::More }
     }
 }
@@ -164,6 +171,8 @@ pub(super) fn collect<D: Disk, V: SegmentView>(
     limits: BatchLimits,
 ) -> Result<Option<Collected<D>>> {
     loop {
+        let is_inside = |(first, last): (Seqno, Seqno)| first <= progress.next && progress.next <= last;
+        assert!(progress.in_entry.is_none_or(is_inside), "a large entry is left at its end: {progress:?}");
         if progress.next > end {
             return Ok(None);
         }
@@ -184,6 +193,8 @@ pub(super) fn collect<D: Disk, V: SegmentView>(
         };
         let first = collector.records[begun].meta.seqno;
         let first_place = collector.places[begun];
+        assert!(first >= progress.next && first <= end, "the chain begins where the batch looked");
+        assert!(first_place.segment >= progress.place.segment, "looking goes forward");
         if begun > 0 {
             collector.drop_from(begun);
             collector.pending = None;
@@ -207,7 +218,7 @@ fn gather<D: Disk, V: SegmentView>(
     place: &mut Place,
 ) -> Result<Step> {
     loop {
-        let here = *place;
+        let (here, expected_before) = (*place, collector.expected);
         let visited = reader.visit(here, |group, window| {
             let (first, last) = (group.first_seqno(), group.last_seqno());
             if !(first..=last).contains(&collector.expected) {
@@ -237,12 +248,19 @@ fn gather<D: Disk, V: SegmentView>(
             // Groups carry their place in their checksum, so this is a broken writer or a wrong table, not a bit.
             Visit::Group(Err(found)) => return Err(reader.out_of_order(here, collector.expected, found)),
             Visit::Group(Ok((step, next))) => {
+                assert_eq!(next.segment, here.segment, "a group ends in its segment");
+                assert!(next.offset >= here.offset, "looking goes forward");
+                assert!(step != Step::More || next.offset > here.offset, "a group takes room");
+                assert!(collector.expected > expected_before, "a group holds a record");
                 *place = next;
                 if step != Step::More {
                     return Ok(step);
                 }
             }
-            Visit::NextSegment(next) => *place = next,
+            Visit::NextSegment(next) => {
+                assert_eq!(next.segment, here.segment.next(), "segments follow each other");
+                *place = next;
+            }
             Visit::End if collector.expected <= collector.end => {
                 return Err(reader.ends_early(here, collector.expected));
             }
@@ -271,6 +289,7 @@ fn finish<D: Disk>(mut collector: Collector<D>, progress: &mut Progress, place: 
         *progress = Progress::at(place, collector.end.next());
         return None;
     };
+    assert!(last >= collector.from && last <= collector.end, "what is handed out was asked for");
     let after = Progress { place, next: last.next(), in_entry: collector.in_entry };
     Some(collected(collector, after))
 }
@@ -279,6 +298,10 @@ fn collected<D: Disk>(collector: Collector<D>, after: Progress) -> Collected<D> 
     let Collector { windows, records, entries, entry_end, .. } = collector;
     assert!(!records.is_empty() && records.last().is_some_and(|span| span.meta.seqno < after.next));
     assert!(records.iter().all(|span| span.window < windows.len()));
+    assert!(records.first().is_some_and(|span| span.meta.seqno >= collector.from), "nothing comes again");
+    assert!(records.last().is_some_and(|span| span.meta.seqno <= collector.end), "nothing comes that is not complete");
+    assert!(after.in_entry.is_none_or(|(first, last)| first < after.next && after.next <= last), "{after:?}");
+    debug_assert!(entries.windows(2).all(|pair| pair[0].1 < pair[1].0), "entries follow each other");
     assert!(!entries.is_empty(), "a batch holds an entry, or a part of one");
     assert!(entry_end.is_none_or(|end| records.last().is_some_and(|span| end.seqno <= span.meta.seqno)));
     Collected { windows, records, entries, entry_end, after }
@@ -300,6 +323,7 @@ fn look_ahead<D: Disk, V: SegmentView>(
     first: Seqno,
     end: Seqno,
 ) -> Result<Chain> {
+    assert!(first <= end, "the chain begins before the end");
     loop {
         let here = place;
         let visited = reader.visit(here, |group, _| {
@@ -315,7 +339,10 @@ fn look_ahead<D: Disk, V: SegmentView>(
         })?;
         match visited {
             Visit::Group(Err(chain)) => return Ok(chain),
-            Visit::Group(Ok(end_offset)) => place.offset = end_offset,
+            Visit::Group(Ok(end_offset)) => {
+                assert!(end_offset > place.offset, "a group takes room");
+                place.offset = end_offset;
+            }
             Visit::NextSegment(next) => place = next,
             Visit::End => unreachable!("an entry up to record {end} is durable behind the chain begun at {first}"),
         }

@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use segments::{Position, planted};
+use segments::{Position, StreamKind, planted};
 
 use super::register::Register;
 use crate::disk::{Access, Disk, DiskFile};
 use crate::environment::Environment;
 use crate::error::{Error, IoContext, Result};
-use crate::layout::{CURSOR_SUFFIX, CURSORS_DIR, CURSORS_LOCK_FILE};
+use crate::layout::{CURSOR_SUFFIX, CURSORS_DIR, CURSORS_LOCK_FILE, is_cursor_name};
 use crate::mark::SLOT_BYTES;
 use crate::stream::lock;
 use crate::sync::{Mutex, sleep};
@@ -75,6 +75,7 @@ impl<D: Disk> Held<D> {
         if !register.newest_says(confirmed) {
             register.write(confirmed)?;
         }
+        assert!(register.newest_says(confirmed), "what was written is the newest");
         if register.says(confirmed) {
             return Ok(false);
         }
@@ -107,10 +108,13 @@ pub(crate) struct CursorHub<D: Disk> {
 /// How long one waits for another's registration or retention pass, in pauses.
 const LOCK_ATTEMPTS_MAX: u32 = 500;
 const LOCK_PAUSE: Duration = Duration::from_millis(10);
+const _: () = assert!(LOCK_ATTEMPTS_MAX > 0, "a lock that is free is taken");
+const _: () = assert!(super::register::BLOCK_BYTES == SLOT_BYTES, "registers and marks are written alike");
 
 impl<D: Disk> CursorHub<D> {
     pub(crate) fn new(disk: D, store_dir: &Path, environment: Environment) -> Self {
         let dir = store_dir.join(CURSORS_DIR);
+        assert!(dir.starts_with(store_dir) && dir != store_dir, "registers lie in a folder of their own");
         Self { disk, dir, environment, held: Mutex::default(), exclusion: Mutex::default() }
     }
 
@@ -135,6 +139,9 @@ impl<D: Disk> CursorHub<D> {
     }
 
     pub(crate) fn hold(&self, name: &str, register: Register<D>, confirmed: Position) -> Arc<Held<D>> {
+        assert!(is_cursor_name(name), "{name:?} was checked before it was registered");
+        let owner = register.owner();
+        assert!(StreamKind::PERMANENT.contains(&owner.stream), "a cursor reads a stream that stays");
         let confirmed_at = self.environment.clock.elapsed();
         let state = Mutex::new(HeldState { register: Some(register), confirmed, confirmed_at });
         let held = Arc::new(Held { state });

@@ -10,8 +10,10 @@ use crate::store::StateEntry;
 
 /// First record of the entry that ends with `end`: the last FIRST at or before it. Looks back segment by segment.
 pub(crate) fn entry_first<D: Disk, V: SegmentView>(reader: &mut StreamReader<D, V>, end: Position) -> Result<Seqno> {
+    assert!(end.seqno != Seqno::NONE, "the caller knows of an entry that ended");
     let mut last = end.seqno;
     loop {
+        assert!(last <= end.seqno, "the look goes back");
         let segment =
             reader.view().with_table(|table| table.holding(last).map(|entry| (entry.info.id, entry.info.first_seqno)));
         let Some((segment, first_seqno)) = segment else {
@@ -20,6 +22,7 @@ pub(crate) fn entry_first<D: Disk, V: SegmentView>(reader: &mut StreamReader<D, 
                 reader.kind, end.seqno
             )));
         };
+        assert!(first_seqno != Seqno::NONE && first_seqno <= last, "the segment holds the record that was asked for");
         let mut found = None;
         let mut place = reader.place_of(first_seqno)?;
         while let Visit::Group((group_first, end_offset, group_last)) = reader.visit(place, |group, _| {
@@ -30,12 +33,16 @@ pub(crate) fn entry_first<D: Disk, V: SegmentView>(reader: &mut StreamReader<D, 
             if group_last >= last {
                 break;
             }
+            assert!(end_offset > place.offset, "a group takes room");
             place = Place { segment, offset: end_offset };
         }
         if let Some(first) = found {
+            assert!(first <= last, "an entry begins at or before its end");
             return Ok(first);
         }
-        last = Seqno::new(first_seqno.get().saturating_sub(1));
+        let before = Seqno::new(first_seqno.get().saturating_sub(1));
+        assert!(before < last, "each look lies before the one before, so this ends");
+        last = before;
     }
 }
 
@@ -48,7 +55,9 @@ pub(crate) fn latest_entry<D: Disk, V: SegmentView>(
     if end.seqno == Seqno::NONE {
         return Ok(None);
     }
+    assert!(bytes_max > 0, "a state may have some length");
     let first = entry_first(&mut reader, end)?;
+    assert!(first != Seqno::NONE && first <= end.seqno, "an entry begins at or before its end");
     let mut place = reader.place_of(first)?;
     let mut entry: Option<StateEntry> = None;
     loop {
@@ -74,8 +83,14 @@ pub(crate) fn latest_entry<D: Disk, V: SegmentView>(
         match visited {
             Visit::Group(Err((offset, seqno))) => return Err(reader.changed_under(place.segment, offset, seqno)),
             Visit::Group(Ok((_, last_seqno))) if last_seqno >= end.seqno => return Ok(entry),
-            Visit::Group(Ok((end_offset, _))) => place.offset = end_offset,
-            Visit::NextSegment(next) => place = next,
+            Visit::Group(Ok((end_offset, _))) => {
+                assert!(end_offset > place.offset, "a group takes room");
+                place.offset = end_offset;
+            }
+            Visit::NextSegment(next) => {
+                assert_eq!(next.segment, place.segment.next(), "segments follow each other");
+                place = next;
+            }
             Visit::End => return Err(Error::Invalid(format!("stream {} ends inside its newest entry", reader.kind))),
         }
     }

@@ -11,6 +11,7 @@ mod hub;
 mod latest;
 mod reader;
 mod register;
+mod search;
 mod vouch;
 mod window;
 
@@ -22,6 +23,7 @@ use segments::{Lsn, Position, Seqno, StreamKind, UnixMicros};
 
 use crate::disk::Disk;
 use crate::error::{Error, Result};
+use crate::layout::is_cursor_name;
 use crate::shared::{Drive, Shared};
 use crate::stream::Stream;
 use crate::writer;
@@ -113,6 +115,9 @@ impl<D: Disk> Cursor<D> {
         held: Arc<Held<D>>,
         at: Position,
     ) -> Result<Self> {
+        assert!(is_cursor_name(name), "{name:?} was checked before it was registered");
+        assert!(Arc::ptr_eq(shared.stream(stream.kind), stream), "the stream is this store's");
+        assert_eq!(held.confirmed(), at, "a cursor goes on behind what was confirmed");
         stream.tail().add_reader();
         let mut cursor = Self {
             name: name.to_owned(),
@@ -125,6 +130,8 @@ impl<D: Disk> Cursor<D> {
             delivered: at.seqno,
         };
         cursor.go_on_after(at)?;
+        assert_eq!(cursor.delivered, at.seqno);
+        assert_eq!(cursor.held.confirmed(), at, "attaching confirms nothing");
         Ok(cursor)
     }
 
@@ -134,6 +141,7 @@ impl<D: Disk> Cursor<D> {
         self.check_kept(next, position)?;
         let place = self.reader.place_of(next)?;
         assert!(place.segment >= self.reader.start().segment, "what is kept lies at or behind the start");
+        place.check(&self.stream.geometry);
         self.progress = Progress::at(place, next);
         self.open_entries.clear();
         self.delivered = position.seqno;
@@ -190,21 +198,38 @@ impl<D: Disk> Cursor<D> {
     /// `Corrupt` where a record is not what was written, `Io`, `Closed`, `CursorBelowStart` where it was removed.
     pub fn next_batch(&mut self, limits: BatchLimits) -> Result<Option<Batch<'_, D>>> {
         self.check_kept(self.progress.next, self.held.confirmed())?;
-        let end = self.stream.watermarks().durable_entry_end.seqno;
+        let watermarks = self.stream.watermarks();
+        let end = watermarks.durable_entry_end.seqno;
+        let next_before = self.progress.next;
+        assert!(next_before > self.delivered, "what was handed out does not come again");
+        assert!(self.delivered <= watermarks.durable.seqno, "only what is durable was handed out");
         let collected = collect::collect(&mut self.reader, &mut self.progress, end, limits)?;
+        assert!(self.progress.next >= next_before, "looking goes forward");
+        assert!(
+            collected.as_ref().is_none_or(|batch| batch.after.next <= end.next()),
+            "nothing behind the end is lent"
+        );
         Ok(collected.map(|collected| Batch::new(self, collected)))
     }
 
     fn finish(&mut self, progress: Progress, last: Seqno, entries: impl Iterator<Item = (Seqno, Seqno)>) {
         assert!(last > self.delivered, "batches go forward");
         assert!(progress.next > last, "what was handed out does not come again");
+        assert!(progress.next >= self.progress.next, "a cursor goes forward");
+        assert!(last <= self.end().seqno, "only complete durable entries are handed out");
         self.delivered = last;
         self.progress = progress;
         for (first, entry_last) in entries.filter(|(first, last)| first < last) {
             // An entry that came in several batches is noted once, by its first record.
-            match self.open_entries.back_mut().filter(|(open_first, _)| *open_first == first) {
-                Some(open) => open.1 = entry_last,
-                None => self.open_entries.push_back((first, entry_last)),
+            match self.open_entries.back().filter(|(open_first, _)| *open_first == first) {
+                Some(open) => {
+                    assert_eq!(open.1, entry_last, "an entry's end is known when its first part is handed out")
+                }
+                None => {
+                    assert!(self.open_entries.back().is_none_or(|open| open.1 < first), "entries follow each other");
+                    assert!(first <= last, "of an entry that is handed out, the first record was");
+                    self.open_entries.push_back((first, entry_last));
+                }
             }
         }
     }
@@ -215,9 +240,11 @@ impl<D: Disk> Cursor<D> {
     /// `Poisoned` or `Closed` where none will come.
     pub async fn wait(&self) -> Result<()> {
         let next = self.progress.next;
+        assert!(next > self.delivered, "what was handed out is not waited for");
         let mut watch = self.stream.watch();
         loop {
             let state = watch.borrow_and_update().clone();
+            assert!(state.durable.seqno <= state.durable_record, "an entry ends with a durable record");
             if state.durable.seqno >= next {
                 return Ok(());
             }
@@ -241,7 +268,9 @@ impl<D: Disk> Cursor<D> {
             writer::drive_inline(&self.shared, || is_there(&self.stream));
             return Ok(is_there(&self.stream));
         }
-        let deadline = self.shared.environment.clock.elapsed() + timeout;
+        assert!(next > self.delivered, "what was handed out is not waited for");
+        let begun = self.shared.environment.clock.elapsed();
+        let deadline = begun + timeout;
         let mut front = self.stream.front();
         loop {
             if front.watermarks().durable_entry_end.seqno >= next {
@@ -253,6 +282,7 @@ impl<D: Disk> Cursor<D> {
                 return Err(error.clone());
             }
             let now = self.shared.environment.clock.elapsed();
+            assert!(now >= begun, "this clock never goes back");
             if now >= deadline {
                 return Ok(false);
             }
@@ -286,7 +316,9 @@ impl<D: Disk> Cursor<D> {
         if position.seqno > confirmed.seqno {
             assert!(position.seqno <= self.stream.watermarks().durable.seqno, "only what is durable is handed out");
             let now = self.shared.environment.clock.elapsed();
+            assert!(self.open_entries.front().is_none_or(|(first, last)| first < last), "one record is no open entry");
             self.held.confirm(position, now);
+            assert_eq!(self.held.confirmed(), position, "nobody else confirms for a held cursor");
             self.shared.maintenance.note_confirmed(now);
         }
         // A store that ends first stops accepting and then writes what was confirmed: open here means it is included.
@@ -306,6 +338,7 @@ impl<D: Disk> Cursor<D> {
         match written {
             Err(error) if !matches!(error, Error::Closed) => {
                 self.shared.poison(error.clone());
+                assert!(self.shared.failure().is_some(), "a position that could not be written stops the store");
                 Err(error)
             }
             written => written,
@@ -320,17 +353,25 @@ impl<D: Disk> Cursor<D> {
         let shared = Arc::clone(&self.shared);
         // A seek backwards is a new hold, as a registration is: from the look at the start until it is durable,
         // retention waits.
-        shared.while_open(|| shared.cursors.exclusively(|| self.seek_held(to)))
+        shared.while_open(|| shared.cursors.exclusively(|| self.seek_held(to)))?;
+        assert_eq!(self.held.confirmed().seqno, self.delivered, "everything before the place is confirmed");
+        assert_eq!(self.progress.next, self.delivered.next(), "nothing is left out behind it");
+        assert!(self.open_entries.is_empty(), "no entry is handed out in part");
+        Ok(())
     }
 
     fn seek_held(&mut self, to: Seek) -> Result<()> {
         let at = |seqno| Position { seqno, ..Position::default() };
+        let end = self.end();
         let position = match to {
             Seek::Seqno(seqno) if seqno < self.reader.start().seqno => return Err(self.below_start(at(seqno))),
             Seek::Seqno(seqno) if seqno > self.end().seqno.next() => return Err(self.beyond_end(at(seqno))),
             Seek::Seqno(seqno) => self.reader.entry_end_before(|end, _| end.seqno >= seqno)?,
             Seek::Lsn(lsn) => self.position_at_lsn(lsn)?,
-            Seek::Time(time) => self.reader.entry_end_before(|_, written_at| written_at >= time)?,
+            // The table of segments knows of a group a moment before its records count as durable.
+            Seek::Time(time) => {
+                self.reader.entry_end_before(|entry, written_at| written_at >= time || entry.seqno > end.seqno)?
+            }
         };
         self.move_to(position)
     }
@@ -338,22 +379,31 @@ impl<D: Disk> Cursor<D> {
     /// The end of the last entry up to `lsn`, where the stream has all that ends beyond it.
     fn position_at_lsn(&mut self, lsn: Lsn) -> Result<Position> {
         let at = Position { lsn, ..Position::default() };
-        if lsn > self.end().lsn {
+        let end = self.end();
+        if lsn > end.lsn {
             return Err(self.beyond_end(at));
         }
         if lsn < self.reader.removed_end()? {
             return Err(self.below_start(at));
         }
-        self.reader.entry_end_before(|end, _| end.lsn > lsn)
+        let position = self.reader.entry_end_before(|entry, _| entry.lsn > lsn || entry.seqno > end.seqno)?;
+        assert!(position.lsn <= lsn, "{position} lies beyond {lsn}");
+        Ok(position)
     }
 
     fn move_to(&mut self, position: Position) -> Result<()> {
-        assert!(position.seqno <= self.end().seqno, "{position} lies beyond the end");
-        assert!(position.seqno.next() >= self.reader.start().seqno, "{position} lies below the start");
+        let start = self.reader.start().seqno;
+        assert!(position.seqno.next() >= start, "{position} lies below the start");
+        // Where no complete entry is kept any more, a cursor waits in front of the first record to come.
+        let is_at_start = position.seqno.next() == start;
+        assert!(is_at_start || position.seqno <= self.end().seqno, "{position} lies beyond the end");
         self.held.confirm(position, self.shared.environment.clock.elapsed());
         let written = self.held.write_both();
         self.checked(written)?;
-        self.go_on_after(position)
+        assert_eq!(self.held.confirmed(), position, "nobody else confirms for a held cursor");
+        self.go_on_after(position)?;
+        assert_eq!(self.delivered, position.seqno);
+        Ok(())
     }
 }
 

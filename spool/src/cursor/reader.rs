@@ -8,8 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use segments::{
-    FormatError, GROUP_HEADER_BYTES, Geometry, GroupHeader, Lsn, Position, SegmentId, Seqno, StoreId, StreamEpoch,
-    StreamKind,
+    FormatError, GROUP_HEADER_BYTES, Geometry, GroupHeader, SegmentId, Seqno, StoreId, StreamEpoch, StreamKind,
 };
 
 use super::window::{Bytes, Group, Place, Window};
@@ -91,6 +90,8 @@ impl<D: Disk, V: SegmentView> StreamReader<D, V> {
         geometry: Geometry,
         view: Arc<V>,
     ) -> Self {
+        assert_eq!(geometry.check(), Ok(()), "sizes are checked where they are read");
+        assert!(StreamKind::PERMANENT.contains(&kind), "the streams of a store are the permanent ones");
         Self { disk, dir, store, kind, epoch, geometry, view, opened: None, window: None }
     }
 
@@ -104,6 +105,10 @@ impl<D: Disk, V: SegmentView> StreamReader<D, V> {
 
     pub(super) fn disk(&self) -> &D {
         &self.disk
+    }
+
+    pub(super) fn geometry(&self) -> &Geometry {
+        &self.geometry
     }
 
     /// Gives up what is open: the next look opens and maps anew.
@@ -137,7 +142,10 @@ impl<D: Disk, V: SegmentView> StreamReader<D, V> {
                 false => Err(self.removed(place.segment)),
             };
         };
-        assert!(place.offset <= self.geometry.content_end(), "no place lies in the reserved tail");
+        place.check(&self.geometry);
+        assert_eq!(entry.info.id, place.segment, "the table gives what it was asked for");
+        assert!(place.segment < next_id, "what the table has lies before what it will have");
+        assert!(entry.info.used_bytes <= self.geometry.content_end(), "content ends before the reserved tail");
         if place.offset >= entry.info.used_bytes {
             // A full segment's last groups may not be durable yet; content behind it says that they are.
             let ended = entry.info.state == SegmentState::Sealed || next_has_content;
@@ -149,6 +157,7 @@ impl<D: Disk, V: SegmentView> StreamReader<D, V> {
             None => self.file_window(place, &entry)?,
         };
         assert!(window.contains(place));
+        assert_eq!(window.incarnation, entry.incarnation, "a window is of one life of a file");
         let window = Arc::new(window);
         self.window = Some(Arc::clone(&window));
         Ok(At::Groups(window))
@@ -166,11 +175,13 @@ impl<D: Disk, V: SegmentView> StreamReader<D, V> {
 
     /// A group that does not hold the record that comes next.
     pub(crate) fn out_of_order(&self, place: Place, expected: Seqno, found: Seqno) -> Error {
+        assert_ne!(expected, found, "this is a group that begins elsewhere");
         self.expected(place.segment).damage("first record of a group", place.offset, expected, found)
     }
 
     fn memory_window(&self, place: Place, entry: &SegmentEntry, group: &TailGroup) -> Window<D> {
         assert!(group.segment == place.segment && group.offset == place.offset);
+        assert!(group.group_bytes > 0 && group.group_bytes <= group.buffer.len(), "a group is whole in its buffer");
         let end = place.offset + group.group_bytes as u64;
         assert!(end <= entry.info.used_bytes, "only durable groups are in memory");
         self.window_of(place, entry, end, Bytes::Memory(Arc::clone(&group.buffer)))
@@ -178,9 +189,10 @@ impl<D: Disk, V: SegmentView> StreamReader<D, V> {
 
     fn window_of(&self, place: Place, entry: &SegmentEntry, end: u64, bytes: Bytes<D>) -> Window<D> {
         assert!(entry.info.id == place.segment && place.offset < end && end <= entry.info.used_bytes);
-        assert!(place.offset.is_multiple_of(u64::from(self.geometry.block_bytes)), "groups begin at blocks");
         let (segment, incarnation, geometry) = (place.segment, entry.incarnation, self.geometry);
-        Window { segment, incarnation, geometry, start: place.offset, end, bytes }
+        let window = Window { segment, incarnation, geometry, start: place.offset, end, bytes };
+        window.check();
+        window
     }
 
     fn file_window(&mut self, place: Place, entry: &SegmentEntry) -> Result<Window<D>> {
@@ -189,8 +201,11 @@ impl<D: Disk, V: SegmentView> StreamReader<D, V> {
             self.map(place.segment, entry)?;
         }
         let opened = self.opened.as_ref().expect("just opened");
+        assert_eq!(opened.segment, place.segment, "the file is of the segment that was asked for");
+        assert_eq!(opened.sealed.is_some(), entry.info.state == SegmentState::Sealed, "only what is sealed is mapped");
         let file = Arc::clone(&opened.file);
         if let Some((map, used_bytes)) = &opened.sealed {
+            assert_eq!(*used_bytes, entry.info.used_bytes, "a sealed segment does not grow");
             let bytes = Bytes::Mapped { map: Arc::clone(map), file };
             let start = Place { offset: self.geometry.content_start(), ..place };
             return Ok(self.window_of(start, entry, *used_bytes, bytes));
@@ -213,6 +228,8 @@ impl<D: Disk, V: SegmentView> StreamReader<D, V> {
             }
             let named = self.disk.identity(&path).doing("look for", &path)?;
             let header = read_header(&file, &self.expected(segment))?;
+            assert_eq!(header.segment, segment, "another segment's header is refused");
+            assert_eq!(header.geometry, self.geometry, "other sizes are refused");
             if named == file.identity().doing("look at", &path)? && header.incarnation == entry.incarnation {
                 self.opened = Some(Opened { segment, file: Arc::new(file), sealed: None });
                 return Ok(());
@@ -225,12 +242,17 @@ impl<D: Disk, V: SegmentView> StreamReader<D, V> {
         if self.opened.as_ref().expect("the caller has opened it").sealed.is_some() {
             return Ok(());
         }
+        assert_eq!(entry.info.id, segment, "the table gives what it was asked for");
+        assert_eq!(entry.info.state, SegmentState::Sealed, "what still grows is not mapped");
         let (expected, path) = (self.expected(segment), self.path(segment));
         let opened = self.opened.as_mut().expect("the caller has opened it");
+        assert_eq!(opened.segment, segment, "the caller has opened this one");
         let header = read_header(&*opened.file, &expected)?;
         let Some(footer) = read_footer(&*opened.file, &header, &expected)? else {
             return Err(expected.damage("footer", self.geometry.content_end(), "a valid footer", "none"));
         };
+        assert_eq!(footer.segment, segment, "another segment's footer is refused");
+        assert_eq!(footer.incarnation, header.incarnation, "a former life's footer is refused");
         let used_bytes = entry.info.used_bytes;
         if footer.used_bytes != used_bytes {
             return Err(expected.damage(
@@ -244,6 +266,7 @@ impl<D: Disk, V: SegmentView> StreamReader<D, V> {
         if ((*map.as_ref()).len() as u64) < used_bytes {
             return Err(expected.damage("file length", used_bytes, self.geometry.segment_bytes, map.as_ref().len()));
         }
+        assert!(opened.sealed.is_none(), "a segment is mapped once");
         opened.sealed = Some((Arc::new(map), used_bytes));
         Ok(())
     }
@@ -253,9 +276,11 @@ impl<D: Disk, V: SegmentView> StreamReader<D, V> {
         let path = self.path(place.segment);
         assert!(place.offset < entry.info.used_bytes, "something durable lies here");
         let durable_bytes = entry.info.used_bytes - place.offset;
+        assert!(durable_bytes.is_multiple_of(u64::from(self.geometry.block_bytes)), "groups end at blocks");
         let mut wanted = READ_AHEAD_BYTES.min(durable_bytes);
         loop {
             let mut buffer = AlignedBuffer::zeroed(wanted as usize);
+            assert_eq!(buffer.len() as u64, wanted, "a buffer is as long as was asked");
             read_exact_at(file, &mut buffer, place.offset, self.geometry.block_bytes).doing("read", &path)?;
             let decode = |at: u64| {
                 let bytes = buffer.get(at as usize..).filter(|bytes| bytes.len() >= GROUP_HEADER_BYTES)?;
@@ -284,8 +309,10 @@ impl<D: Disk, V: SegmentView> StreamReader<D, V> {
     fn confirm_fault(&mut self, place: Place, fault: FormatError) -> Result<Arc<Window<D>>> {
         let entry = self.view.with_table(|table| table.get(place.segment).cloned());
         let entry = entry.ok_or_else(|| self.removed(place.segment))?;
+        assert_eq!(entry.info.id, place.segment, "the table gives what it was asked for");
         let (expected, path) = (self.expected(place.segment), self.path(place.segment));
         let block_bytes = self.geometry.block_bytes;
+        assert!(place.offset < entry.info.used_bytes, "what lies behind the durable end is no fault");
         let file = self.disk.open(&path, Access::ReadDirect { block_bytes }).doing("open", &path)?;
         let length = file.length().doing("measure", &path)?;
         if length != self.geometry.segment_bytes {
@@ -295,6 +322,7 @@ impl<D: Disk, V: SegmentView> StreamReader<D, V> {
         // First the block of its header, then the group and no more: a segment may be large.
         let read = |length: usize| read_exact_direct(&file, place.offset, length, block_bytes).doing("read", &path);
         let head = read(block_bytes as usize)?;
+        assert!(head.len() >= GROUP_HEADER_BYTES, "a block holds a group's header");
         let Ok(header) = GroupHeader::decode(&head, &self.geometry, entry.incarnation, place.offset) else {
             return Err(self.corrupt(&expected, &entry, fault));
         };
@@ -303,6 +331,7 @@ impl<D: Disk, V: SegmentView> StreamReader<D, V> {
             return Err(self.corrupt(&expected, &entry, fault));
         }
         let buffer = read(header.group_bytes as usize)?;
+        assert_eq!(buffer.len() as u64, end - place.offset, "the group was read, and no more");
         let window = self.window_of(place, &entry, end, Bytes::Memory(Arc::new(buffer)));
         match window.group(place.offset) {
             Ok(_) => {
@@ -318,6 +347,7 @@ impl<D: Disk, V: SegmentView> StreamReader<D, V> {
     fn corrupt(&self, expected: &Expected, entry: &SegmentEntry, fault: FormatError) -> Error {
         match Error::format(&expected.path, Some(expected.segment), fault) {
             Error::Corrupt(mut damage) => {
+                assert_eq!(entry.info.id, expected.segment, "the damage is told of the segment that was looked at");
                 let (first, last) = (entry.info.first_seqno, Some(entry.info.last_seqno));
                 damage.records = Some(segments::RecordRange { first, last });
                 Error::Corrupt(damage)
@@ -335,6 +365,8 @@ impl<D: Disk, V: SegmentView> StreamReader<D, V> {
         let (holding, start, durable) = self
             .view
             .with_table(|table| (table.holding(seqno).map(|entry| entry.info.id), table.start(), table.durable()));
+        assert!(holding.is_none_or(|segment| segment >= start.segment), "what the table has lies behind the start");
+        assert!(durable.is_none() || durable.segment >= start.segment, "the durable end is never removed");
         let at_end = match durable {
             // The end is the place of records to come, never of one that was there.
             _ if seqno < start.seqno || seqno <= durable.position.seqno => Err(self.removed(start.segment)),
@@ -372,72 +404,8 @@ impl<D: Disk, V: SegmentView> StreamReader<D, V> {
             Err(fault) => fault,
         };
         let window = self.confirm_fault(place, fault)?;
+        assert!(window.contains(place) && window.mapped().is_none(), "what was confirmed is a copy of this group");
         let group = window.group(place.offset).expect("confirmed from memory that nobody else writes");
         Ok(Visit::Group(look(&group, &window)))
-    }
-
-    /// Where the last entry ends that is not wholly kept; zero where nothing was removed. It ended below the start, unless
-    /// the start lies inside an entry.
-    pub(crate) fn removed_end(&mut self) -> Result<Lsn> {
-        let start = self.start();
-        let mut place = Place { segment: start.segment, offset: self.geometry.content_start() };
-        let mut end = start.entry_end;
-        loop {
-            let visited = self.visit(place, |group, _| {
-                for meta in group.records().map(|record| record.meta) {
-                    if meta.first {
-                        return None;
-                    }
-                    // The records of an entry but its last carry the end of the entry before.
-                    end = if meta.last { meta.lsn } else { end };
-                }
-                Some(group.end_offset())
-            })?;
-            match visited {
-                Visit::Group(None) | Visit::End => return Ok(end),
-                Visit::Group(Some(end_offset)) => place.offset = end_offset,
-                Visit::NextSegment(next) => place = next,
-            }
-        }
-    }
-
-    /// The end of the last entry before the first one that `is_beyond` (given its end and when it was written).
-    pub(crate) fn entry_end_before(
-        &mut self,
-        is_beyond: impl Fn(&Position, segments::UnixMicros) -> bool,
-    ) -> Result<Position> {
-        let start = self.start();
-        let (mut last, first_segment) = self.view.with_table(|table| {
-            let mut last = Position { seqno: Seqno::new(start.seqno.get() - 1), ..Position::default() };
-            for entry in table.entries() {
-                let info = &entry.info;
-                if info.last_entry.seqno != Seqno::NONE {
-                    if is_beyond(&info.last_entry, info.last_written_at) {
-                        return (last, Some(info.id));
-                    }
-                    last = info.last_entry;
-                }
-            }
-            (last, None)
-        });
-        let Some(segment) = first_segment else { return Ok(last) };
-        let mut place = Place { segment, offset: self.geometry.content_start() };
-        loop {
-            let visited = self.visit(place, |group, _| {
-                let ends = group.records().filter(|record| record.meta.last);
-                for meta in ends.map(|record| record.meta) {
-                    let end = Position { seqno: meta.seqno, lsn: meta.lsn, timeline: meta.timeline };
-                    if is_beyond(&end, group.written_at()) {
-                        return None;
-                    }
-                    last = end;
-                }
-                Some(group.end_offset())
-            })?;
-            match visited {
-                Visit::Group(Some(end_offset)) => place.offset = end_offset,
-                Visit::Group(None) | Visit::NextSegment(_) | Visit::End => return Ok(last),
-            }
-        }
     }
 }

@@ -8,6 +8,7 @@
 //! The holder writes the slots in turn; the store's writer writes the state block. A torn slot falls back to the other
 //! one, which is older by one confirm. Retention goes by the older of the two, so what a fallback needs is still there.
 
+use std::mem::offset_of;
 use std::path::{Path, PathBuf};
 
 use segments::{Lsn, Position, Seqno, StoreId, StreamEpoch, StreamKind, TimelineId, checksum, planted};
@@ -48,7 +49,22 @@ struct RawBlock {
 
 const CHECKSUM_AT: usize = 12;
 const _: () = assert!(size_of::<RawBlock>() == 72);
-const _: () = assert!(std::mem::offset_of!(RawBlock, checksum) == CHECKSUM_AT);
+const _: () = {
+    assert!(offset_of!(RawBlock, magic) == 0);
+    assert!(offset_of!(RawBlock, format_major) == 8);
+    assert!(offset_of!(RawBlock, stream) == 10);
+    assert!(offset_of!(RawBlock, state) == 11);
+    assert!(offset_of!(RawBlock, checksum) == CHECKSUM_AT);
+    assert!(offset_of!(RawBlock, store) == 16);
+    assert!(offset_of!(RawBlock, epoch) == 32);
+    assert!(offset_of!(RawBlock, generation) == 40);
+    assert!(offset_of!(RawBlock, seqno) == 48);
+    assert!(offset_of!(RawBlock, lsn) == 56);
+    assert!(offset_of!(RawBlock, timeline) == 64);
+    assert!(offset_of!(RawBlock, name_checksum) == 68);
+    assert!(size_of::<RawBlock>() <= BLOCK_BYTES as usize);
+    assert!((BLOCK_BYTES as usize).is_multiple_of(AlignedBuffer::ALIGNMENT), "a slot is written around the page cache");
+};
 
 /// Whether a cursor may be used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -114,7 +130,11 @@ impl Content {
 }
 
 fn encode(raw: &RawBlock) -> AlignedBuffer {
+    assert!(raw.magic == SLOT_MAGIC || raw.magic == STATE_MAGIC, "a block is a slot or the state");
+    assert_eq!(raw.checksum, U32::ZERO, "a block is summed with zeros in the checksum's place");
+    assert_eq!(raw.format_major.get(), FORMAT_MAJOR);
     let mut block = AlignedBuffer::zeroed(BLOCK_BYTES as usize);
+    assert_eq!(block.len(), BLOCK_BYTES as usize, "a slot is one block");
     block[..size_of::<RawBlock>()].copy_from_slice(raw.as_bytes());
     let sum = checksum(&block);
     block[CHECKSUM_AT..CHECKSUM_AT + 4].copy_from_slice(&sum.to_le_bytes());
@@ -164,6 +184,7 @@ fn name_checksum(path: &Path) -> u32 {
 
 /// The checked block, or `None` where it is not valid.
 fn checked<'a>(block: &'a [u8], magic: &[u8; 8], path: &Path) -> Result<Option<&'a RawBlock>> {
+    assert_eq!(block.len(), BLOCK_BYTES as usize, "the caller reads whole blocks");
     let (raw, _) = RawBlock::ref_from_prefix(block).expect("the caller reads whole blocks");
     let mut unsummed = block.to_vec();
     unsummed[CHECKSUM_AT..CHECKSUM_AT + 4].fill(0);
@@ -218,6 +239,9 @@ impl<D: Disk> Register<D> {
         register.write(position)?;
         register.file.sync_all().doing("sync", path)?;
         assert!(register.says(position), "a new register says the same twice");
+        let [one, other] = register.slots.map(|slot| slot.map(|slot| slot.generation));
+        assert_ne!(one, other, "the newer slot can be told");
+        assert!(register.slots.iter().flatten().all(|slot| slot.owner == owner), "a register is of one owner");
         Ok(register)
     }
 
@@ -235,6 +259,7 @@ impl<D: Disk> Register<D> {
         let owner = newest.owner;
         let slots = content.slots;
         assert!(content.state != CursorState::Damaged, "one slot is valid");
+        assert!(slots.iter().any(Option::is_some), "one slot is valid");
         Ok(Some((Self { file, path: path.to_owned(), owner, slots }, content)))
     }
 
@@ -245,6 +270,7 @@ impl<D: Disk> Register<D> {
         let newest_index = self.newest_index().expect("an open register has a valid slot");
         let newest = self.slots[newest_index].expect("it is valid");
         assert!(self.slots.iter().flatten().all(|slot| slot.generation <= newest.generation));
+        assert!(newest_index < 2, "there are two slots");
         if planted!("cursor_register_believed_as_read") {
             return Ok(());
         }
@@ -252,6 +278,8 @@ impl<D: Disk> Register<D> {
         for index in [1 - newest_index, newest_index] {
             self.write_slot(index, newest)?;
         }
+        assert!(self.says(newest.position), "both slots were written");
+        assert!(self.slots.iter().all(|slot| *slot == Some(newest)), "they say the same");
         Ok(())
     }
 
@@ -266,8 +294,9 @@ impl<D: Disk> Register<D> {
         let newest = self.slots.iter().flatten().map(|slot| slot.generation).max();
         assert!(newest.is_none_or(|newest| slot.generation >= newest), "generations grow");
         let offset = index as u64 * u64::from(BLOCK_BYTES);
-        write_all_at(&self.file, &encode_slot(&slot, name_checksum(&self.path)), offset, BLOCK_BYTES)
-            .doing("write", &self.path)?;
+        let block = encode_slot(&slot, name_checksum(&self.path));
+        debug_assert!(matches!(decode_slot(&block, &self.path), Ok(Some(read)) if read == slot), "it reads as written");
+        write_all_at(&self.file, &block, offset, BLOCK_BYTES).doing("write", &self.path)?;
         if !planted!("confirm_not_synced") {
             self.file.sync_data().doing("sync", &self.path)?;
         }
@@ -303,7 +332,11 @@ impl<D: Disk> Register<D> {
         let newest_index = self.newest_index().unwrap_or(0);
         let generation = self.slots[newest_index].map_or(0, |slot| slot.generation) + 1;
         let index = if planted!("cursor_in_the_same_slot") { 0 } else { 1 - newest_index };
-        self.write_slot(index, Slot { owner: self.owner, generation, position })
+        assert!(index < 2 && newest_index < 2, "there are two slots");
+        assert!(self.slots.iter().flatten().all(|slot| slot.generation < generation), "generations grow");
+        self.write_slot(index, Slot { owner: self.owner, generation, position })?;
+        assert!(self.newest_says(position), "what was written is the newest");
+        Ok(())
     }
 }
 
@@ -326,6 +359,7 @@ fn read(file: &impl DiskFile, path: &Path) -> Result<Content> {
         return Ok(Content::DAMAGED);
     }
     let mut bytes = AlignedBuffer::zeroed(REGISTER_BYTES);
+    assert_eq!(bytes.len(), REGISTER_BYTES, "a buffer is as long as was asked");
     read_exact_at(file, &mut bytes, 0, BLOCK_BYTES).doing("read", path)?;
     decode(&bytes, path)
 }
@@ -344,6 +378,7 @@ pub(crate) fn decode(bytes: &[u8], path: &Path) -> Result<Content> {
         // A damaged state block expires nobody.
         _ => CursorState::Active,
     };
+    assert_eq!(state == CursorState::Damaged, slots == [None; 2], "one valid slot is enough");
     Ok(Content { slots, state })
 }
 

@@ -33,6 +33,8 @@ impl<D: Disk, V: SegmentView> StreamReader<D, V> {
     /// # Errors
     /// `Faulted` with the place, `Io` where the file cannot be asked.
     pub(super) fn vouch(&mut self, windows: &[Arc<Window<D>>], records: &[RecordSpan]) -> Result<()> {
+        assert!(records.is_empty() || !windows.is_empty(), "every record lies in a window");
+        debug_assert!(records.iter().all(|span| span.window < windows.len()), "every record lies in a window");
         let vouched = self.find_change(windows, records);
         if vouched.is_err() {
             self.forget();
@@ -44,10 +46,15 @@ impl<D: Disk, V: SegmentView> StreamReader<D, V> {
         let range = records
             .first()
             .map(|first| RecordRange { first: first.meta.seqno, last: records.last().map(|last| last.meta.seqno) });
+        let is_ordered = |range: &RecordRange| range.last.is_some_and(|last| range.first <= last);
+        assert!(range.as_ref().is_none_or(is_ordered), "a batch's records come in order");
+        debug_assert!(records.windows(2).all(|pair| pair[0].meta.seqno < pair[1].meta.seqno), "each comes once");
+        debug_assert!(records.windows(2).all(|pair| pair[0].window <= pair[1].window), "windows come in order");
         let lent = |span: &&RecordSpan| windows[span.window].mapped().is_some();
         let changed = records.iter().filter(lent).find(|span| !windows[span.window].record(span).body_holds());
         for window in windows {
             let Some((map, file)) = window.mapped() else { continue };
+            window.check();
             let path = self.expected(window.segment).path;
             if let Some(found) = self.disk().disturbance(map, file).doing("look at", &path)? {
                 return Err(self.faulted(window.segment, found, range));
@@ -61,6 +68,7 @@ impl<D: Disk, V: SegmentView> StreamReader<D, V> {
 
     /// A body that was copied from where it was verified and does not sum any more.
     pub(super) fn changed_under(&mut self, segment: SegmentId, offset: u64, seqno: Seqno) -> Error {
+        assert!(seqno != Seqno::NONE, "records count from one");
         self.forget();
         self.faulted(segment, sum_changed(offset), Some(RecordRange { first: seqno, last: Some(seqno) }))
     }
@@ -69,6 +77,8 @@ impl<D: Disk, V: SegmentView> StreamReader<D, V> {
         let Disturbance { what, offset, expected, found } = found;
         match self.expected(segment).damage(what, offset, expected, found) {
             Error::Corrupt(mut damage) => {
+                assert_eq!(damage.segment, Some(segment), "the damage is told of the segment that was looked at");
+                assert!(damage.records.is_none(), "which records it concerns is told here");
                 damage.records = records;
                 Error::Faulted(damage)
             }
@@ -78,6 +88,8 @@ impl<D: Disk, V: SegmentView> StreamReader<D, V> {
 }
 
 fn sum_changed(offset: u64) -> Disturbance {
+    assert!(offset > 0, "no record lies at the beginning of a file");
+    assert!(offset.is_multiple_of(segments::BODY_ALIGNMENT as u64), "records are aligned");
     let (expected, found) = ("the bytes that were verified".to_owned(), "others".to_owned());
     Disturbance { what: "record body", offset, expected, found }
 }

@@ -15,6 +15,16 @@ pub(crate) struct Place {
     pub(crate) offset: u64,
 }
 
+impl Place {
+    /// What holds of every place where a group of a stream with these sizes begins, or may begin.
+    pub(super) fn check(self, geometry: &Geometry) {
+        assert!(self.segment.get() > 0, "segments count from one");
+        assert!(self.offset >= geometry.content_start(), "{self:?} lies in the segment's header");
+        assert!(self.offset <= geometry.content_end(), "{self:?} lies in the reserved tail");
+        assert!(self.offset.is_multiple_of(u64::from(geometry.block_bytes)), "groups begin at blocks: {self:?}");
+    }
+}
+
 #[derive(Debug)]
 pub(super) enum Bytes<D: Disk> {
     /// A sealed segment. The file is kept for its shared lock, and tells what happened to it.
@@ -35,6 +45,23 @@ pub(crate) struct Window<D: Disk> {
 }
 
 impl<D: Disk> Window<D> {
+    /// What holds of every window, whatever its bytes are.
+    pub(super) fn check(&self) {
+        Place { segment: self.segment, offset: self.start }.check(&self.geometry);
+        assert!(self.start < self.end, "a window holds a group");
+        assert!(self.end <= self.geometry.content_end(), "no group lies in the reserved tail");
+        assert!(self.end.is_multiple_of(u64::from(self.geometry.block_bytes)), "groups end at blocks");
+        match &self.bytes {
+            Bytes::Mapped { map, .. } => {
+                assert_eq!(self.start, self.geometry.content_start(), "a segment is mapped as a whole");
+                assert!((**map).as_ref().len() as u64 >= self.end, "the mapping reaches over the content");
+            }
+            Bytes::Memory(buffer) => {
+                assert!(buffer.len() as u64 >= self.end - self.start, "the buffer reaches over the window");
+            }
+        }
+    }
+
     pub(super) fn contains(&self, place: Place) -> bool {
         self.segment == place.segment && self.start <= place.offset && place.offset < self.end
     }
@@ -53,6 +80,9 @@ impl<D: Disk> Window<D> {
     pub(super) fn group(&self, offset: u64) -> Result<Group<'_>, FormatError> {
         let bytes = self.from(offset);
         let (header, records) = GroupView::verify_records(bytes, &self.geometry, self.incarnation, offset)?;
+        assert_eq!(records.len(), header.record_count as usize, "a verified group has the records that it counts");
+        assert!(offset + u64::from(header.group_bytes) <= self.end, "a verified group is whole");
+        assert!(header.first_seqno != Seqno::NONE && header.first_seqno <= header.last_seqno);
         Ok(Group { header, offset, records })
     }
 
@@ -66,12 +96,21 @@ impl<D: Disk> Window<D> {
 
     /// The checked header of the group at `offset`; its records are not looked at.
     pub(super) fn group_header(&self, offset: u64) -> Result<GroupHeader, FormatError> {
-        GroupHeader::decode(self.from(offset), &self.geometry, self.incarnation, offset)
+        let header = GroupHeader::decode(self.from(offset), &self.geometry, self.incarnation, offset)?;
+        assert!(header.group_bytes > 0, "going on behind a group comes to an end");
+        assert!(header.group_bytes.is_multiple_of(self.geometry.block_bytes), "groups end at blocks");
+        assert!(
+            offset + u64::from(header.group_bytes) <= self.geometry.content_end(),
+            "the header's check has bound it"
+        );
+        Ok(header)
     }
 
     /// A record that was verified before.
     pub(super) fn record(&self, span: &RecordSpan) -> RecordRef<'_> {
         assert!(span.offset + span.body_bytes as u64 <= self.end, "the record was verified here");
+        assert!(span.offset > self.start, "a group's header lies before its records");
+        debug_assert!(span.offset.is_multiple_of(segments::BODY_ALIGNMENT as u64), "records are aligned");
         let body = &self.from(span.offset)[segments::RECORD_HEADER_BYTES..][..span.body_bytes];
         let RecordSpan { meta, offset, body_checksum, header_checksum, .. } = *span;
         RecordRef { meta, body, offset, body_checksum, header_checksum }
@@ -126,6 +165,8 @@ pub(super) struct RecordSpan {
 impl RecordSpan {
     pub(super) fn of(record: &RecordRef<'_>, window: usize) -> Self {
         let RecordRef { meta, body, offset, body_checksum, header_checksum } = *record;
+        assert!(meta.seqno != Seqno::NONE, "records count from one");
+        debug_assert!(body.len() <= segments::BODY_BYTES_MAX as usize, "a verified record has kept its limit");
         Self { window, offset, body_bytes: body.len(), meta, body_checksum, header_checksum }
     }
 }

@@ -29,6 +29,7 @@ pub struct StateEntry {
 
 /// Longest state that is read back: far above any real one, and a bound for the memory that a damaged one may ask for.
 pub(crate) const STATE_BYTES_MAX: usize = 256 << 20;
+const _: () = assert!(STATE_BYTES_MAX >= segments::BODY_BYTES_MAX as usize, "a state of one record is read back");
 
 impl<D: Disk> Store<D> {
     /// Accepts a record; it becomes durable soon, with those that were accepted before it. Waits while the stream's
@@ -51,6 +52,7 @@ impl<D: Disk> Store<D> {
         let pushed = self.shared().named_stream(stream)?.front().push(&record)?;
         match pushed {
             Push::Accepted(seqno) => {
+                assert!(seqno != Seqno::NONE, "records count from one");
                 writer::wake(self.shared());
                 Ok(Some(seqno))
             }
@@ -98,6 +100,10 @@ impl<D: Disk> Store<D> {
         let mut front = stream.front();
         loop {
             if let Push::Accepted(seqno) = front.push(record)? {
+                let watermarks = front.watermarks();
+                assert_eq!(watermarks.appended.seqno, seqno, "a record that was accepted is the last one");
+                assert!(seqno > watermarks.written.seqno, "it is written after it was accepted");
+                assert!(seqno > watermarks.durable.seqno, "it becomes durable after it was accepted");
                 return Ok(seqno);
             }
             match shared.drive {
@@ -128,6 +134,8 @@ impl<D: Disk> Store<D> {
         let mut front = stream.front();
         loop {
             let watermarks = *front.watermarks();
+            assert!(watermarks.durable.seqno <= watermarks.written.seqno, "{watermarks:?}");
+            assert!(watermarks.written.seqno <= watermarks.appended.seqno, "{watermarks:?}");
             let reached = if planted!("written_taken_for_durable") { watermarks.written } else { watermarks.durable };
             if reached.seqno >= seqno {
                 return Ok(());
@@ -157,6 +165,7 @@ impl<D: Disk> Store<D> {
         }
         loop {
             let state = watch.borrow_and_update().clone();
+            assert!(state.durable.seqno <= state.durable_record, "an entry ends with a durable record");
             match state {
                 state if state.durable_record >= seqno => return Ok(()),
                 StreamState { poisoned: Some(cause), .. } => return Err(Error::clone(&cause)),
@@ -201,14 +210,20 @@ impl<D: Disk> Store<D> {
         let _one_at_a_time = lock(&shared_stream.state_append);
         let piece_max = shared_stream.geometry.body_bytes_max() as usize;
         let pieces = body.len().div_ceil(piece_max).max(1);
+        assert!(piece_max > 0 && pieces > 0, "a state takes one record at least");
+        assert!(pieces == 1 || (pieces - 1) * piece_max < body.len(), "no record is empty but that of an empty state");
+        assert!(pieces * piece_max >= body.len(), "the whole state is appended");
         let mut last = Seqno::NONE;
         for index in 0..pieces {
             let body = &body[index * piece_max..body.len().min((index + 1) * piece_max)];
             let (timeline, lsn) = (TimelineId::new(0), Lsn::ZERO);
             let (first, is_last) = (index == 0, index + 1 == pieces);
             let record = RecordInput { first, last: is_last, kind, schema, timeline, lsn, body };
-            last = self.append(stream, record)?;
+            let seqno = self.append(stream, record)?;
+            assert!(seqno > last, "records are accepted one after another");
+            last = seqno;
         }
+        assert!(last.get() >= pieces as u64, "each piece took a number");
         if planted!("state_not_awaited") {
             return Ok(());
         }
@@ -233,13 +248,19 @@ impl<D: Disk> Store<D> {
         let shared_stream = self.shared().named_stream(stream)?;
         shared_stream.undisturbed(|| {
             let end = shared_stream.watermarks().durable_entry_end;
-            latest_entry(self.shared().reader(shared_stream), end, STATE_BYTES_MAX)
+            let found = latest_entry(self.shared().reader(shared_stream), end, STATE_BYTES_MAX)?;
+            assert!(found.as_ref().is_none_or(|state| state.seqno == end.seqno), "the newest one and no other");
+            assert!(found.as_ref().is_none_or(|state| state.body.len() <= STATE_BYTES_MAX), "the limit was kept");
+            assert!(end.seqno != Seqno::NONE || found.is_none(), "without an entry there is no state");
+            Ok(found)
         })
     }
 }
 
 fn reached<F>(stream: &Stream<F>, seqno: Seqno) -> Result<bool> {
     let watermarks = stream.watermarks();
+    assert!(watermarks.durable.seqno <= watermarks.appended.seqno, "{watermarks:?}");
+    assert!(watermarks.durable_entry_end.seqno <= watermarks.durable.seqno, "{watermarks:?}");
     check_appended(&watermarks, seqno)?;
     Ok(watermarks.durable.seqno >= seqno)
 }

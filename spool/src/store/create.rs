@@ -31,6 +31,8 @@ impl<D: Disk> Store<D> {
         make_folder(&disk, dir)?;
         let lock = make_content(&disk, dir)?;
         let marks = first_marks(&environment, options);
+        assert!(marks.streams.iter().all(|stream| stream.mark.is_none()), "nothing is durable yet");
+        assert!(marks.streams.iter().map(|stream| stream.stream).eq(STREAMS), "in the order of the format");
         MarkRegister::create(&disk, dir, marks)?;
         drop(lock);
         // Opening makes the folder's own name durable.
@@ -49,6 +51,7 @@ fn make_folder<D: Disk>(disk: &D, dir: &Path) -> Result<()> {
 fn check_empty<D: Disk>(disk: &D, dir: &Path) -> Result<()> {
     let not_empty = |found: &str| Err(Error::NotEmpty { path: dir.to_owned(), found: found.to_owned() });
     let folders: Vec<&str> = STREAMS.iter().map(|stream| stream.name()).chain([POOL_DIR, CURSORS_DIR]).collect();
+    assert_eq!(folders.len(), STREAMS.len() + 2, "one folder for each stream, the pool and the cursors");
     let unfinished_marks = format!("{MARKS_FILE}{UNFINISHED_SUFFIX}");
     let names = disk.list(dir).doing("list", dir)?;
     if !names.iter().any(|name| name == MARKS_FILE) {
@@ -103,12 +106,11 @@ fn first_marks(environment: &Environment, options: &StoreOptions) -> Marks {
         start: StreamStart::NEW,
         mark: Mark::default(),
     };
-    Marks {
-        generation: 0,
-        store: StoreId::new(environment.random_id()),
-        created_at: environment.clock.now(),
-        streams: STREAMS.map(stream),
-    }
+    let streams = STREAMS.map(stream);
+    assert!(streams.iter().all(|stream| stream.geometry.check().is_ok()), "sizes are checked where they are read");
+    assert!(streams.iter().all(|stream| stream.epoch.get() != 0), "an epoch of zero is none");
+    assert!(streams.iter().all(|stream| stream.start == StreamStart::NEW), "a new stream begins at its beginning");
+    Marks { generation: 0, store: StoreId::new(environment.random_id()), created_at: environment.clock.now(), streams }
 }
 
 #[cfg(test)]

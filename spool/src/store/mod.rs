@@ -153,8 +153,10 @@ impl<D: Disk> Store<D> {
     pub fn close(self) -> Result<()> {
         let shared = self.shared();
         shared.streams.iter().for_each(|stream| stream.front().end(Error::Closed));
+        assert!(shared.streams.iter().all(|stream| stream.front().ended().is_some()), "nothing more is accepted");
         self.drain();
         self.inner.stop_threads();
+        assert!(lock(&self.inner.threads).is_empty(), "every thread has ended");
         while shared.maintain() {}
         // First no more confirms, then the last of them is written.
         let _ = lock(&shared.ended).get_or_insert(Error::Closed);
@@ -165,7 +167,10 @@ impl<D: Disk> Store<D> {
             }
         }
         let failure = shared.failure();
+        assert!(shared.is_ended(), "a closed store has ended");
         self.inner.release();
+        assert!(lock(&shared.committer).is_none(), "nothing is in flight any more");
+        assert!(lock(&shared.store_lock).is_none(), "the lock is given back");
         failure.map_or(Ok(()), Err)
     }
 
@@ -222,12 +227,17 @@ impl<D: Disk> Drop for Inner<D> {
     }
 }
 
+/// Bytes of a thread's name that the kernel keeps.
+const THREAD_NAME_BYTES_MAX: usize = 15;
+
 /// Names a thread so that it can be told apart in `top -H`.
 fn spawn<D: Disk>(
     name: &str,
     shared: &Arc<Shared<D>>,
     run: impl FnOnce(&Arc<Shared<D>>) + Send + 'static,
 ) -> Result<JoinHandle<()>> {
+    assert!(name.len() <= THREAD_NAME_BYTES_MAX, "the kernel would cut {name:?}");
+    assert_eq!(shared.drive, Drive::Threads, "without threads, whoever calls does the work");
     let shared = Arc::clone(shared);
     let dir = shared.dir.clone();
     let builder = Builder::new().name(name.to_owned());

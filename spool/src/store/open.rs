@@ -55,12 +55,14 @@ impl<D: Disk> Store<D> {
             examine_all(&examination, &marks)?
         };
         marks.settle()?;
+        assert!(examined.iter().map(|(kind, _)| *kind).eq(STREAMS), "every stream was looked at, in order");
         let mut pool = Pool::open(disk.clone(), dir, store, environment.clone(), options.recycled_segments_max)?;
         let mut recovery = Recovery { disk: &disk, dir, pool: &mut pool };
         let recovered: Recovered<D> = examined
             .into_iter()
             .map(|(kind, examined)| Ok((kind, recovery.carry_out(examined)?)))
             .collect::<Result<_>>()?;
+        assert!(recovered.iter().map(|(kind, _)| *kind).eq(STREAMS), "every stream was recovered, in order");
         publish_marks(&mut marks, &recovered)?;
         let cursors = CursorHub::new(disk.clone(), dir, environment.clone());
         cursors.settle()?;
@@ -70,6 +72,7 @@ impl<D: Disk> Store<D> {
         let queue = disk.queue(options.queue_depth).doing("set up the write queue of", dir)?;
         let (streams, times): (Vec<_>, Vec<_>) =
             recovered.into_iter().map(|(kind, stream)| open_stream(kind, stream, marks.marks(), options)).unzip();
+        assert_eq!(streams.len(), STREAMS.len(), "every stream is opened");
         let committer = Committer::new(queue, streams.iter().cloned().zip(times));
         let shared = Arc::new(Shared {
             cursors,
@@ -91,17 +94,21 @@ impl<D: Disk> Store<D> {
             store_lock: Mutex::new(Some(lock)),
             housekeeping: Mutex::default(),
         });
+        shared.check_begin();
         Self::start(shared, report)
     }
 
     fn start(shared: Arc<Shared<D>>, report: RecoveryReport) -> Result<Self> {
         let inner = Arc::new(Inner { shared, report, threads: Mutex::default() });
+        assert!(crate::stream::lock(&inner.threads).is_empty(), "nobody works yet");
         if inner.shared.drive == Drive::Threads {
             let committer = spawn("walspool-commit", &inner.shared, writer::run)?;
             crate::stream::lock(&inner.threads).push(committer);
             let maintenance = spawn("walspool-maint", &inner.shared, maintenance::run)?;
             crate::stream::lock(&inner.threads).push(maintenance);
+            assert_eq!(crate::stream::lock(&inner.threads).len(), 2, "one commits, one does the rest");
         }
+        assert!(inner.report.ends.iter().map(|end| end.stream).eq(STREAMS), "the report says where each stream ends");
         Ok(Self { inner })
     }
 }
@@ -197,6 +204,7 @@ fn examine_all<D: Disk>(
     examination: &Examination<'_, D>,
     register: &MarkRegister<D>,
 ) -> Result<Vec<(StreamKind, Examined<D::File>)>> {
+    assert_eq!(register.marks().store, examination.store, "the identity is the register's");
     let memory = examination.disk.process_memory();
     let one = |stream: &crate::mark::StreamMarks| {
         let known = memory.known(register.identity(), stream.stream);
@@ -211,10 +219,13 @@ fn publish_marks<D: Disk>(register: &mut MarkRegister<D>, recovered: &Recovered<
     for (kind, stream) in recovered {
         let mark = &mut register.marks_mut().stream_mut(*kind).mark;
         let durable = stream.table.durable();
+        assert!(durable.is_none() || durable.segment >= stream.table.start().segment, "the durable end is kept");
+        assert!(durable.is_none() || durable.position.seqno == stream.watermarks.durable.seqno);
         if durable.place() > mark.place() {
             *mark = durable;
             changed = true;
         }
+        assert!(mark.place() >= durable.place(), "all that was recovered lies below the mark");
     }
     if changed { register.write() } else { Ok(()) }
 }
@@ -226,7 +237,12 @@ fn report<F>(recovered: &[(StreamKind, RecoveredStream<F>)]) -> RecoveryReport {
         last_record: recovered.watermarks.durable.seqno,
         entry_end: recovered.watermarks.durable_entry_end,
     };
-    RecoveryReport { rows, ends: recovered.iter().map(end).collect() }
+    let report = RecoveryReport { rows, ends: recovered.iter().map(end).collect() };
+    assert_eq!(report.ends.len(), recovered.len(), "each stream has an end");
+    let rows_of = |kind| report.rows.iter().filter(|row| row.stream == kind).count();
+    assert!(recovered.iter().all(|(kind, stream)| rows_of(*kind) == stream.rows.len()), "a row is told of its stream");
+    assert!(report.ends.iter().all(|end| end.entry_end.seqno <= end.last_record), "an entry ends with a record");
+    report
 }
 
 fn say(report: &RecoveryReport, is_direct: bool, dir: &Path) {
@@ -248,6 +264,11 @@ fn open_stream<F>(
     options: &StoreOptions,
 ) -> (Arc<Stream<F>>, segments::UnixMicros) {
     let (epoch, geometry) = (marks.stream(kind).epoch, marks.stream(kind).geometry);
+    assert_eq!(geometry, options.geometry_of(kind), "other sizes are refused");
+    assert_eq!(recovered.watermarks.appended, recovered.watermarks.durable, "all that was recovered is durable");
+    let in_table = |segment| recovered.table.get(segment).is_some();
+    assert!(recovered.prepared.iter().all(|ready| in_table(ready.header.segment)), "the table knows of every file");
+    assert!(recovered.prepared.iter().all(|ready| ready.header.epoch == epoch), "others are refused");
     let limits =
         FrontLimits { group_bytes_max: options.group_bytes_max, buffer_bytes_max: options.append_buffer_bytes_max };
     let front = Front::new(kind, geometry, limits, recovered.watermarks);

@@ -22,7 +22,13 @@ impl<D: Disk> Store<D> {
     #[must_use]
     pub fn store_bytes(&self) -> u64 {
         let shared = self.shared();
-        let of_stream = |stream: StreamKind| self.segments(stream).iter().map(|info| info.file_bytes).sum::<u64>();
+        let of_stream = |stream: StreamKind| {
+            let infos = self.segments(stream);
+            assert!(infos.windows(2).all(|pair| pair[0].id.next() == pair[1].id), "segments follow each other");
+            assert!(infos.iter().all(|info| info.used_bytes <= info.file_bytes), "content lies in its file");
+            assert!(infos.iter().all(|info| info.file_bytes == shared.stream(stream).geometry.segment_bytes));
+            infos.iter().map(|info| info.file_bytes).sum::<u64>()
+        };
         let streams: u64 = super::STREAMS.into_iter().map(of_stream).sum();
         let unremoved = lock(&shared.unremoved).iter().map(|(stream, _)| *stream).collect::<Vec<_>>();
         let unremoved: u64 = unremoved.into_iter().map(|kind| shared.stream(kind).geometry.segment_bytes).sum();
@@ -42,6 +48,9 @@ impl<D: Disk> Store<D> {
     /// What the mark register says: identity, starts, marks.
     #[must_use]
     pub fn marks(&self) -> Marks {
-        lock(&self.shared().marks).marks().clone()
+        let marks = lock(&self.shared().marks).marks().clone();
+        assert_eq!(marks.store, self.shared().store, "the identity is the register's");
+        assert!(marks.streams.iter().map(|stream| stream.stream).eq(super::STREAMS), "in the order of the format");
+        marks
     }
 }
