@@ -82,6 +82,10 @@ pub(crate) fn access<'b, T>(what: &'static str, bytes: &'b [u8]) -> Result<&'b T
 where
     T: Portable + for<'a> CheckBytes<HighValidator<'a, rancor::Error>>,
 {
+    // No address is a place of no bytes, so an empty copy cannot be told to lie aligned.
+    if bytes.is_empty() {
+        return Err(BodyError::corrupt(what, "a valid body", "no bytes"));
+    }
     assert!(is_aligned(bytes), "the caller aligns bodies");
     rkyv::access::<T, rancor::Error>(bytes).map_err(|error| BodyError::corrupt(what, "a valid body", error))
 }
@@ -134,4 +138,22 @@ pub(crate) fn expect_canonical(what: &'static str, bytes: &[u8], encoded: &[u8])
     let place = bytes.iter().zip(encoded).position(|(found, expected)| found != expected);
     let found = format!("{} bytes, first difference at {place:?}", bytes.len());
     Err(BodyError::corrupt(what, format_args!("the {} bytes that its content encodes to", encoded.len()), found))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::state::Manifest;
+    use crate::transaction::{Reader, RecordInput};
+
+    #[test]
+    fn an_empty_body_is_damage_wherever_it_lies() {
+        let bytes = [0; 16];
+        for at in 0..8 {
+            let (empty, (kind, schema)) = (&bytes[at..at], Manifest::KIND);
+            Manifest::decode(kind, schema, empty).expect_err("no body");
+            let kind = crate::kind::TRANSACTION;
+            let record = RecordInput { first: true, last: true, kind, schema: 1, body: empty };
+            assert!(Reader::new().feed(record).is_err());
+        }
+    }
 }
