@@ -12,9 +12,8 @@ FILE_LINES_MAX = 450  # "about 400", tests not counted
 FUNCTION_LINES_MAX = 90  # "about 70"
 
 # Assertions per function, on average over a folder's own code (no tests, no simulated disk: that is a tool of tests).
-# The aim is two everywhere; a folder that is not there yet may not fall below what it has. Functions of one plain
-# statement (accessors, conversions, forwards) do not count: there is nothing in them to assert.
-ASSERTIONS_MIN = {"segments/src/": 2.0, "spool/src/": 0.65}
+# Functions of one plain statement (accessors, conversions, forwards) do not count: there is nothing in them to assert.
+ASSERTIONS_MIN = {"segments/src/": 2.0, "spool/src/": 2.0}
 ASSERTION = re.compile(r"\b(?:debug_)?assert(?:_eq|_ne)?!\(")
 NO_PRODUCT = re.compile(r"/(?:tests|planted)\.rs$|/disk/sim/")
 
