@@ -73,7 +73,8 @@ impl<D: Disk> Shared<D> {
             assert_eq!(watermarks.written, watermarks.durable, "{}: all that is there is durable", stream.kind);
             assert!(stream.front().ended().is_none(), "{}: records are accepted", stream.kind);
             let marks = *lock(&self.marks).marks().stream(stream.kind);
-            let (start, durable) = (stream.table().start(), stream.table().durable());
+            let start = stream.table().start();
+            let durable = stream.table().durable();
             assert_eq!(start, marks.start, "{}: the table begins where the register says", stream.kind);
             assert!(marks.mark.place() >= durable.place(), "{}: what is there lies below the mark", stream.kind);
             assert_eq!(stream.geometry, marks.geometry, "{}: sizes are the register's", stream.kind);
