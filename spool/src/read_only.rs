@@ -276,6 +276,11 @@ impl<D: Disk> ReadOnlyStore<D> {
         let (start, size) = (geometry.content_start(), geometry.segment_bytes);
         table.add(SegmentEntry::empty(header.segment, header.incarnation, start, size));
         let Some((first_seqno, last_seqno)) = scan.summary.seqnos else { return Ok(()) };
+        let before = table.durable().position.seqno;
+        if first_seqno <= before {
+            // Each file is whole, and they are not of one time: a copy that was put together.
+            return Err(expected.damage("first record", start, format!("a record after {before}"), first_seqno));
+        }
         let entry = scan.summary.last_entry;
         assert!(first_seqno <= last_seqno, "a scan goes forward");
         assert!(entry.seqno <= last_seqno, "an entry ends with a record that was seen");

@@ -281,3 +281,32 @@ fn io_uring_refused_by_the_kernel_is_named_with_its_remedy() {
     assert!(backend.fallback_reason.is_some_and(|reason| reason.contains("kernel.io_uring_disabled")));
     assert_eq!(world.open().watermarks(TXN).durable_entry_end, position(1, 8));
 }
+
+/// Two copies of one store, of two times: each file is whole, and together they are no store.
+#[test]
+fn files_of_two_times_are_an_error_of_a_look_and_no_panic() {
+    let world = SimWorld::new();
+    let store = world.create();
+    for number in 1..=3u64 {
+        store.append_durable(TXN, entry(number * 8, &body_of(number, 400))).expect("durable");
+    }
+    let other = SimWorld::on(world.disk.borrow().fork());
+    for number in 4..=9u64 {
+        store.append_durable(TXN, entry(number * 8, &body_of(number, 400))).expect("durable");
+    }
+    let mut files = world.files();
+    drop(store);
+    other.crash();
+    let store = other.open();
+    store.append_durable(TXN, entry(32, &body_of(4, 400))).expect("durable, in a segment of its own");
+    let second = store.segments(TXN).iter().rfind(|info| info.last_seqno.get() == 4).expect("there").id;
+    assert_eq!(second, SegmentId::FIRST.next());
+    let name = Path::new("txn").join(segments::segment_file_name(second));
+    let later = other.files().into_iter().find(|(path, _)| *path == name).expect("there");
+    files.retain(|(path, _)| *path != name);
+    files.push(later);
+    let mixed = SimWorld::with_files(&files);
+    let look = ReadOnlyStore::open_on(mixed.disk(), &mixed.dir()).expect("the marks are there");
+    let error = look.segments(TXN).expect_err("record 4 comes after record 9");
+    assert!(error.is_corruption() && error.to_string().contains("first record"), "{error}");
+}
