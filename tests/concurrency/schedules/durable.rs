@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use segments::Seqno;
+use segments::{Lsn, Seqno, UnixMicros};
 use shuttle::future::block_on;
 use shuttle::thread;
-use spool::{CursorStart, SimDisk};
+use spool::{CursorStart, Seek, SimDisk};
 
 use crate::world::{TXN, created, produce, read_batch, with_entry};
 
@@ -70,6 +70,32 @@ fn inline_commits_and_the_committer_wake_every_waiter() {
         });
         assert_eq!(store.watermarks(TXN).durable.seqno, Seqno::new(15));
         let store = Arc::into_inner(store).expect("the threads have ended");
+        store.close().expect("closed");
+    });
+}
+
+/// The table of segments knows of a group a moment before its records count as durable.
+#[test]
+fn a_seek_beside_the_committer_stops_at_what_is_durable() {
+    crate::explore("a_seek_beside_the_committer_stops_at_what_is_durable", || {
+        let store = created(&SimDisk::new());
+        let mut cursor = store.register("seeker", TXN, CursorStart::Earliest).expect("registered");
+        thread::scope(|scope| {
+            let producing = &store;
+            scope.spawn(move || assert!(produce(producing, 1, 6).1.is_none()));
+            let mut last = Seqno::NONE;
+            // Behind all that is there, by time; or all that is there, by the LSN that every entry ends at.
+            for to in [Seek::Time(UnixMicros::new(u64::MAX)), Seek::Lsn(Lsn::new(8))].into_iter().cycle().take(12) {
+                if last == Seqno::NONE && matches!(to, Seek::Lsn(_)) {
+                    continue;
+                }
+                cursor.seek(to).expect("nothing was removed");
+                let end = store.watermarks(TXN).durable_entry_end.seqno;
+                assert!(last <= cursor.confirmed().seqno && cursor.confirmed().seqno <= end, "{to:?} beyond {end}");
+                last = cursor.confirmed().seqno;
+            }
+        });
+        drop(cursor);
         store.close().expect("closed");
     });
 }

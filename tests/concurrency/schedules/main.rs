@@ -10,7 +10,7 @@
 //!
 //! | file | scenario |
 //! |---|---|
-//! | `durable.rs` | what is published as durable can be read; inline commits beside the committer; every waiter is woken |
+//! | `durable.rs` | what is published as durable can be read, and a seek stops there; inline commits beside the committer; every waiter is woken |
 //! | `removal.rs` | confirm, register and attach beside retention; no recycled byte, nothing held is removed |
 //! | `canary.rs` | a wait that never ends is found |
 //! | `ends.rs` | a failed sync reaches every waiter; closing beside appends and readers; what was acknowledged is there |
