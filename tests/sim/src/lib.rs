@@ -10,6 +10,7 @@ mod life;
 mod panics;
 pub mod planted;
 mod random;
+mod results;
 pub mod seeds;
 pub mod tail;
 pub mod worlds;
