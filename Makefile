@@ -61,7 +61,7 @@ stress: ## 8 readers while REMOVALS segments on each backend are removed and rec
 	mkdir -p tests/results "$(STRESS_DIR)"
 	$(OUT)/walspool-concurrency stress "$(STRESS_DIR)" --removals $(REMOVALS) --result tests/results/stress-$(shell date +%F).json
 
-crash: ## real crashes on real files, as root: kill -9, file systems shut down, write caches lost; SIGBUS on ext4 and xfs (CYCLES=10; RECORD=1 keeps the results)
+crash: ## real crashes on real files, as root: kill -9, file systems shut down, write caches lost; SIGBUS and EIO under mappings on ext4 and xfs (CYCLES=10; RECORD=1 keeps the results)
 	$(CARGO) build --release -p walspool-crash
 	@$(OUT)/walspool-crash --cycles $(CYCLES) $(if $(RECORD),--record tests/results)
 	$(CARGO) build --release -p walspool-concurrency

@@ -32,7 +32,7 @@ enum Command {
         #[arg(long)]
         result: Option<PathBuf>,
     },
-    /// `sigbus` on ext4 and on xfs, each on a loop device of its own. Needs the superuser.
+    /// `sigbus` on ext4 and on xfs, each on a loop device of its own, and a device whose reads fail. Needs the superuser.
     Volumes,
     /// A child of `sigbus`: ends by a signal.
     #[command(hide = true)]

@@ -46,7 +46,7 @@ impl Victim {
     }
 
     /// A cursor that goes on with the harmed segment's first record.
-    fn reader(&self, name: &str) -> Cursor<SystemDisk> {
+    pub(super) fn reader(&self, name: &str) -> Cursor<SystemDisk> {
         let mut cursor = self.store.register(name, crate::world::TXN, CursorStart::Earliest).expect("registered");
         cursor.seek(Seek::Seqno(self.first)).expect("there");
         cursor
@@ -59,7 +59,7 @@ impl Victim {
     }
 
     /// Reads the records behind the harmed segment again and again until `stop`; every one must be right.
-    fn read_others(&self, name: &str, stop: &AtomicBool, batches: &AtomicU64) {
+    pub(super) fn read_others(&self, name: &str, stop: &AtomicBool, batches: &AtomicU64) {
         let mut cursor = self.store.register(name, crate::world::TXN, CursorStart::Earliest).expect("registered");
         while !stop.load(Ordering::SeqCst) {
             cursor.seek(Seek::Seqno(self.last.next())).expect("there");

@@ -1,11 +1,12 @@
 //! Files that somebody cuts, extends, rewrites or removes while a reader has them mapped.
 //!
 //! Each case is a function of a folder on a file system with a medium; in memory such faults do not happen as on a disk, so
-//! a folder there is refused. [`run_all`] runs every case.
+//! a folder there is refused. [`run_all`] runs every case; `medium` needs a device that fails, so only [`run_on_volumes`] has it.
 
 mod beside;
 mod foreign;
 mod lent;
+mod medium;
 mod volumes;
 
 use std::ffi::CString;

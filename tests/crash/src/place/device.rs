@@ -21,6 +21,8 @@ pub enum Filter {
     FailingWrites,
     /// A write cache that cannot be written back while the trigger is there: syncs fail with EIO.
     FailingSyncs,
+    /// Reads fail with EIO while the trigger is there.
+    FailingReads,
 }
 
 /// A served image, or the image itself.
@@ -134,14 +136,19 @@ fn serve(image: &Path, socket: &Path, trigger: &Path, filter: Filter) -> Command
     command.arg("--foreground").arg("--unix").arg(socket);
     match filter {
         Filter::Cache => command.args(["--filter=cache", "file"]).arg(image).args(["cache=writeback", CACHE_BLOCK]),
-        Filter::FailingWrites => command.args(["--filter=error", "file"]).arg(image),
+        Filter::FailingWrites | Filter::FailingReads => command.args(["--filter=error", "file"]).arg(image),
         Filter::FailingSyncs => {
             command.args(["--filter=cache", "--filter=error", "file"]).arg(image).args(["cache=writeback", CACHE_BLOCK])
         }
     };
-    if filter != Filter::Cache {
-        command.args(["error-pwrite=EIO", "error-pwrite-rate=100%"]);
-        command.arg(format!("error-pwrite-file={}", trigger.display()));
+    let failing = match filter {
+        Filter::Cache => None,
+        Filter::FailingWrites | Filter::FailingSyncs => Some("pwrite"),
+        Filter::FailingReads => Some("pread"),
+    };
+    if let Some(call) = failing {
+        command.args([format!("error-{call}=EIO"), format!("error-{call}-rate=100%")]);
+        command.arg(format!("error-{call}-file={}", trigger.display()));
     }
     // The cache's own file lies beside the image and is removed by nbdkit as soon as it is open.
     command.env("TMPDIR", image.parent().expect("an image lies in a folder"));
