@@ -37,6 +37,8 @@ pub(crate) struct Shared<D: Disk> {
     pub(crate) options: StoreOptions,
     /// What the process remembers the store by.
     pub(crate) identity: FileIdentity,
+    /// Which of the store's openings this is.
+    pub(crate) opening: u64,
     pub(crate) environment: Environment,
     pub(crate) drive: Drive,
     /// In the order of [`StreamKind::PERMANENT`].
@@ -138,16 +140,23 @@ impl<D: Disk> Shared<D> {
             *ended = Some(error.clone());
         }
         tracing::error!(store = %self.dir.display(), %error, "the store has stopped writing");
+        // First the end of acknowledgements, then the memory of what was acknowledged.
+        self.streams.iter().for_each(|stream| stream.publish_end(&error));
+        self.remember_ends();
+        self.hub.signal();
+    }
+
+    /// The process remembers how far each stream was durable. What was written beyond may be lost although it can be
+    /// read: a sync of it that fails later, while the store is opened again, would not be told twice.
+    pub(crate) fn remember_ends(&self) {
+        assert!(self.is_ended(), "nothing more becomes durable");
         for stream in &self.streams {
-            // First the end of acknowledgements, then the memory of what was acknowledged.
-            stream.publish_end(&error);
             let table = stream.table();
             let durable = table.durable();
             let segment = if durable.is_none() { table.start().segment } else { durable.segment };
             let end = KnownEnd { segment, offset: durable.offset };
-            self.disk.process_memory().remember(self.identity, stream.kind, end);
+            self.disk.process_memory().remember(self.identity, self.opening, stream.kind, end);
         }
-        self.hub.signal();
     }
 
     /// Stops the store where a sync of its folders or registers failed: nothing is known then about which names are

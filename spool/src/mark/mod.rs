@@ -63,6 +63,9 @@ pub struct Marks {
     pub store: StoreId,
     /// When the store was created.
     pub created_at: UnixMicros,
+    /// Counts the openings by a writer. A process that remembers something about the store sees by it whether another
+    /// one has written since.
+    pub openings: u64,
     /// One for each of [`StreamKind::PERMANENT`], in that order.
     pub streams: [StreamMarks; 4],
 }
@@ -286,6 +289,7 @@ pub(crate) mod tests {
             generation: 6,
             store: StoreId::new([9; 16]),
             created_at: UnixMicros::new(123),
+            openings: 5,
             streams: StreamKind::PERMANENT.map(stream),
         }
     }

@@ -47,7 +47,8 @@ struct RawSlot {
     generation: U64,
     store: [u8; 16],
     created_at: U64,
-    reserved: [u8; 16],
+    openings: U64,
+    reserved: [u8; 8],
     streams: [RawStream; 4],
 }
 
@@ -87,7 +88,8 @@ pub(super) fn encode(marks: &Marks) -> AlignedBuffer {
         generation: U64::new(marks.generation),
         store: marks.store.get(),
         created_at: U64::new(marks.created_at.get()),
-        reserved: [0; 16],
+        openings: U64::new(marks.openings),
+        reserved: [0; 8],
         streams,
     };
     assert!(
@@ -133,6 +135,7 @@ pub(crate) fn decode(block: &[u8], path: &Path) -> Result<Marks> {
         generation: raw.generation.get(),
         store: StoreId::new(raw.store),
         created_at: UnixMicros::new(raw.created_at.get()),
+        openings: raw.openings.get(),
         streams: streams.try_into().expect("four streams were read"),
     })
 }

@@ -110,7 +110,13 @@ fn first_marks(environment: &Environment, options: &StoreOptions) -> Marks {
     assert!(streams.iter().all(|stream| stream.geometry.check().is_ok()), "sizes are checked where they are read");
     assert!(streams.iter().all(|stream| stream.epoch.get() != 0), "an epoch of zero is none");
     assert!(streams.iter().all(|stream| stream.start == StreamStart::NEW), "a new stream begins at its beginning");
-    Marks { generation: 0, store: StoreId::new(environment.random_id()), created_at: environment.clock.now(), streams }
+    Marks {
+        generation: 0,
+        store: StoreId::new(environment.random_id()),
+        created_at: environment.clock.now(),
+        openings: 0,
+        streams,
+    }
 }
 
 #[cfg(test)]

@@ -209,6 +209,8 @@ impl<D: Disk> Inner<D> {
             committer.finish(&self.shared);
         }
         let ended = self.shared.check_open().expect_err("it has ended");
+        // The lock is still held: nobody has opened the store in between.
+        self.shared.remember_ends();
         // Segments that were to be sealed are open under the writer's lock; the next opening seals them.
         self.shared.maintenance.clear();
         self.shared.cursors.release();

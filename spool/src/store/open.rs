@@ -64,6 +64,7 @@ impl<D: Disk> Store<D> {
             .collect::<Result<_>>()?;
         assert!(recovered.iter().map(|(kind, _)| *kind).eq(STREAMS), "every stream was recovered, in order");
         publish_marks(&mut marks, &recovered)?;
+        let opening = marks.marks().openings;
         let cursors = CursorHub::new(disk.clone(), dir, environment.clone());
         cursors.settle()?;
         disk.process_memory().forget(marks.identity());
@@ -81,6 +82,7 @@ impl<D: Disk> Store<D> {
             store,
             options: options.clone(),
             identity: marks.identity(),
+            opening,
             environment,
             drive,
             streams,
@@ -207,15 +209,16 @@ fn examine_all<D: Disk>(
     assert_eq!(register.marks().store, examination.store, "the identity is the register's");
     let memory = examination.disk.process_memory();
     let one = |stream: &crate::mark::StreamMarks| {
-        let known = memory.known(register.identity(), stream.stream);
+        let known = memory.known(register.identity(), register.marks().openings, stream.stream);
         Ok((stream.stream, examination.stream(stream, known)?))
     };
     register.marks().streams.iter().map(one).collect()
 }
 
-/// Everything that recovery kept is synced, so the mark may say so.
+/// Everything that recovery kept is synced, so the mark may say so. Both slots count the opening before anything is
+/// written by it: another process that remembers the store from before must see, whichever slot it reads, that it was
+/// not the last one here.
 fn publish_marks<D: Disk>(register: &mut MarkRegister<D>, recovered: &Recovered<D>) -> Result<()> {
-    let mut changed = false;
     for (kind, stream) in recovered {
         let mark = &mut register.marks_mut().stream_mut(*kind).mark;
         let durable = stream.table.durable();
@@ -223,11 +226,12 @@ fn publish_marks<D: Disk>(register: &mut MarkRegister<D>, recovered: &Recovered<
         assert!(durable.is_none() || durable.position.seqno == stream.watermarks.durable.seqno);
         if durable.place() > mark.place() {
             *mark = durable;
-            changed = true;
         }
         assert!(mark.place() >= durable.place(), "all that was recovered lies below the mark");
     }
-    if changed { register.write() } else { Ok(()) }
+    let openings = &mut register.marks_mut().openings;
+    *openings = openings.checked_add(1).expect("2^64 openings take ages");
+    register.write_both()
 }
 
 fn report<F>(recovered: &[(StreamKind, RecoveredStream<F>)]) -> RecoveryReport {

@@ -160,7 +160,7 @@ fn what_was_known_to_be_durable_is_remembered_under_every_name_of_the_folder() {
     let identity = memory.identity(&dir.join("marks")).expect("there");
     let segment = segments::SegmentId::FIRST;
     let known = KnownEnd { segment, offset: end - 512 };
-    memory.process_memory().remember(identity, TXN, known);
+    memory.process_memory().remember(identity, 1, TXN, known);
     let store = Store::open(&other, &options).expect("opened");
     assert_eq!(store.watermarks(TXN).durable.seqno.get(), 1, "the second record was not known to be durable");
 }
@@ -199,4 +199,53 @@ fn a_sync_that_fails_while_the_store_is_dropped_is_remembered() {
         world.crash();
         assert_eq!(entry_lsns(&world.open(), "after"), kept, "what was said to be durable stays");
     }
+}
+
+/// A store that was dropped, without a failure, with a write that no sync covered. The sync of the next opening fails, and
+/// the one after it would succeed without saying anything about that write.
+#[test]
+fn a_write_that_was_dropped_with_its_store_is_not_believed_after_a_failed_sync_of_the_next_opening() {
+    let world = SimWorld::new();
+    let store = world.create();
+    store.append_durable(TXN, entry(16, b"known")).expect("durable");
+    store.append_durable(WAL, entry(16, b"known")).expect("durable");
+    while store.step() {}
+    // Two streams, so both groups go through the queue; their writes are done when the store is dropped.
+    store.append(TXN, entry(32, b"not known")).expect("accepted");
+    store.append(WAL, entry(32, b"not known")).expect("accepted");
+    store.step();
+    drop(store);
+    let disk = world.disk.borrow().clone();
+    let failed = (1..20).find(|nth| {
+        let tried = disk.fork();
+        tried.fail(OperationKind::Sync, *nth, Fault::Error(libc::EIO));
+        world.open_on(&tried).is_err_and(|error| error.to_string().contains("txn"))
+    });
+    disk.fail(OperationKind::Sync, failed.expect("recovery syncs the segment of txn"), Fault::Error(libc::EIO));
+    world.open_on(&disk).expect_err("the sync failed");
+    let kept = entry_lsns(&world.open(), "before");
+    assert_eq!(kept, [16]);
+    world.crash();
+    assert_eq!(entry_lsns(&world.open(), "after"), kept, "what was said to be durable stays");
+}
+
+/// What a process remembers of its store is out of date once another process has opened it.
+#[test]
+fn what_another_process_has_acknowledged_since_is_kept() {
+    let world = SimWorld::new();
+    let store = world.create();
+    store.append_durable(TXN, entry(16, b"one")).expect("durable");
+    while store.step() {}
+    let disk = world.disk.borrow().clone();
+    disk.fail(OperationKind::Sync, 1, Fault::Error(libc::EIO));
+    store.append_durable(TXN, entry(32, b"the sync fails")).expect_err("the sync failed");
+    drop(store);
+    let other = world.open_on(&disk.another_process()).expect("the other process opens it");
+    other.append_durable(TXN, entry(48, b"by the other")).expect("durable");
+    // It is killed before it writes a mark.
+    disk.fail(OperationKind::Change, 1, Fault::Error(libc::EIO));
+    drop(other);
+    disk.clear_faults();
+    let kept = entry_lsns(&world.open(), "again");
+    assert!(kept.contains(&48), "the other process has acknowledged it: {kept:?}");
 }

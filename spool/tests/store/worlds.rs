@@ -132,6 +132,11 @@ impl SimWorld {
         *world.disk.borrow_mut() = disk;
         world
     }
+
+    /// Opens the store on another disk than the world's own: a fork, or the same machine in another process.
+    pub fn open_on(&self, disk: &SimDisk) -> Result<Store<SimDisk>> {
+        Store::open_on(disk.clone(), self.environment.clone(), Drive::Manual, &self.dir(), &StoreOptions::tiny())
+    }
 }
 
 impl World for SimWorld {

@@ -88,14 +88,15 @@ pub struct SimDisk {
 
 #[derive(Debug, Default)]
 struct Machine {
-    state: Mutex<State>,
-    /// A crash makes a new machine, so this lives as long as the processes on it.
+    state: Arc<Mutex<State>>,
+    /// A crash makes a new machine, so this lives as long as the process on it.
     memory: ProcessMemory,
 }
 
 impl From<State> for SimDisk {
     fn from(state: State) -> Self {
-        Self { machine: Arc::new(Machine { state: Mutex::new(state), memory: ProcessMemory::new() }) }
+        let state = Arc::new(Mutex::new(state));
+        Self { machine: Arc::new(Machine { state, memory: ProcessMemory::new() }) }
     }
 }
 
@@ -198,6 +199,13 @@ impl SimDisk {
     #[must_use]
     pub fn has_stopped(&self) -> bool {
         self.state().is_stopped
+    }
+
+    /// The same machine as another process sees it, beside this one: the same files, and none of this one's memory.
+    #[must_use]
+    pub fn another_process(&self) -> Self {
+        let state = Arc::clone(&self.machine.state);
+        Self { machine: Arc::new(Machine { state, memory: ProcessMemory::new() }) }
     }
 
     /// Ends every process on the machine: open files become useless, locks are gone, faults are taken back, and
