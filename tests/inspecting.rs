@@ -41,13 +41,16 @@ async fn a_store_is_inspected_while_it_is_written_and_at_rest() {
         }
     });
     for _ in 0..10 {
-        for command in ["ls", "verify"] {
+        for command in ["ls", "verify", "cursors", "manifest", "ledger", "tail"] {
             let seen = inspect(command, &pair.store(), &[]).await;
             assert_eq!(seen.code, Some(0), "{command} while the daemon writes: {seen:?}");
         }
         let seen = inspect("dump", &pair.store(), &["--stream", "txn", "-n", "50", "--json"]).await;
         assert_eq!(seen.code, Some(0), "dump while the daemon writes: {seen:?}");
+        let seen = inspect("verify", &pair.store(), &["continuity", "--json"]).await;
+        assert_eq!(seen.code, Some(0), "verify continuity while the daemon writes: {seen:?}");
     }
+    followed_records_are_those_of_a_dump(&pair.store()).await;
     stop.store(true, Ordering::Relaxed);
     let transactions = writer.await.expect("writer");
     assert!(transactions > 20, "too little was written beside the inspection: {transactions}");
@@ -63,8 +66,40 @@ async fn a_store_is_inspected_while_it_is_written_and_at_rest() {
     );
     assert_eq!(inspect("show", &pair.store(), &["1", "--stream", "txn"]).await.code, Some(0));
     assert_eq!(inspect("verify", &pair.store(), &[]).await.code, Some(0));
+    assert_eq!(inspect("verify", &pair.store(), &["continuity"]).await.code, Some(0));
+    states_are_those_of_the_daemon(&pair.store()).await;
     assert!(folder_digest(&pair.store()) == before, "looking changed the store");
     flipped_bits_are_found(&pair.store(), pair.folder.path()).await;
+}
+
+/// What `tail -f` shows while the daemon writes comes once and in order, and is there afterwards.
+async fn followed_records_are_those_of_a_dump(store: &Path) {
+    let seen = inspect("dump", store, &["-f", "-s", "1", "-n", "400", "--json"]).await;
+    assert_eq!(seen.code, Some(0), "{seen:?}");
+    let seqno = |line: &str| serde_json::from_str::<serde_json::Value>(line).expect("JSON")["seqno"].as_u64();
+    let followed: Vec<_> = seen.stdout.lines().map(seqno).collect();
+    assert_eq!(followed, (1..=400).map(Some).collect::<Vec<_>>());
+    let again = inspect("dump", store, &["-n", "400", "--json"]).await;
+    assert!(again.stdout == seen.stdout, "a record was shown that is another now");
+}
+
+/// The manifest names the source, the ledger the table, and a cursor stands where the target is.
+async fn states_are_those_of_the_daemon(store: &Path) {
+    let json = async |command: &str| {
+        let seen = inspect(command, store, &["--json"]).await;
+        assert_eq!(seen.code, Some(0), "{command}: {seen:?}");
+        serde_json::from_str::<serde_json::Value>(&seen.stdout).expect("one document")
+    };
+    let manifest = json("manifest").await;
+    assert!(manifest["state"]["system_identifier"].as_str().is_some_and(|text| text.len() > 10), "{manifest}");
+    let ledger = json("ledger").await;
+    assert_eq!(ledger["state"]["tables"][0]["name"], "public.items", "{ledger}");
+    let (cursors, listing) = (json("cursors").await, json("ls").await);
+    let cursor = &cursors["cursors"][0];
+    assert_eq!(cursor["stream"], "txn", "{cursors}");
+    let segments = listing["streams"][0]["segments"].as_array().expect("segments");
+    let last = segments.iter().filter_map(|segment| segment["last_seqno"].as_u64()).max();
+    assert_eq!(cursor["seqno"].as_u64(), last, "everything has arrived: {cursors}");
 }
 
 /// One bit in each of several places of a sealed segment, each in a fresh copy of that file.

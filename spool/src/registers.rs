@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use segments::Position;
+use segments::{Position, StoreId, StreamEpoch, StreamKind};
 
 use crate::cursor::{CursorState, decode_register};
 use crate::error::Result;
@@ -26,6 +26,42 @@ pub fn cursor_register(bytes: &[u8], name: &str) -> Result<([Option<Position>; 2
     Ok((content.slots.map(|slot| slot.map(|slot| slot.position)), content.state))
 }
 
+/// A valid position slot of a cursor's register.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CursorSlot {
+    /// The store that it is a position in.
+    pub store: StoreId,
+    /// The stream.
+    pub stream: StreamKind,
+    /// The stream's epoch.
+    pub epoch: StreamEpoch,
+    /// Counts the writes of the register: the slot with the higher one is the newer.
+    pub generation: u64,
+    /// What was confirmed.
+    pub position: Position,
+}
+
+/// As [`cursor_register`], with whose positions they are.
+///
+/// # Errors
+/// As there.
+pub fn cursor_slots(bytes: &[u8], name: &str) -> Result<([Option<CursorSlot>; 2], CursorState)> {
+    let content = decode_register(bytes, &cursor_path(Path::new(""), name))?;
+    let is_damaged = content.slots.iter().all(Option::is_none);
+    assert_eq!(is_damaged, content.state == CursorState::Damaged, "one valid slot is enough");
+    let slots = content.slots.map(|slot| {
+        slot.map(|slot| CursorSlot {
+            store: slot.owner.store,
+            stream: slot.owner.stream,
+            epoch: slot.owner.epoch,
+            generation: slot.generation,
+            position: slot.position,
+        })
+    });
+    assert_eq!(slots.iter().flatten().count(), content.slots.iter().flatten().count(), "no slot is left out");
+    Ok((slots, content.state))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -36,6 +72,8 @@ mod tests {
             let bytes = vec![0; length];
             let read = cursor_register(&bytes, "one").expect("damage is no error");
             assert_eq!(read, ([None; 2], CursorState::Damaged));
+            let slots = cursor_slots(&bytes, "one").expect("damage is no error");
+            assert_eq!(slots, ([None; 2], CursorState::Damaged));
             assert!(mark_slot(&bytes, Path::new("m")).expect_err("no slot").is_corruption());
         }
     }

@@ -1,178 +1,161 @@
-//! `dump`: records in order, as text or as one JSON document a line.
+//! `dump` and `tail`: records in order, as text, as one JSON document a line, as bytes, or counted.
 
 use std::io::{self, Write};
 
-use segments::{RecordRef, ScanEnd, StreamKind};
-use serde_json::json;
+use segments::{Mark, RecordRef, Seqno, StreamKind};
 
-use crate::body::{Bodies, Body, kind_name};
-use crate::files::{InspectError, SegmentFile, StreamFiles, streams};
-use crate::segment::{Loaded, load};
-use crate::{Common, Place, Selection, exit, output};
+use crate::body::Bodies;
+use crate::cli::{Common, Format, Position, Selection, Stats};
+use crate::files::{InspectError, SegmentFile, stream};
+use crate::follow::Follower;
+use crate::range::{Until, plan};
+use crate::registers::Registers;
+use crate::stats::Statistics;
+use crate::walk::{Met, walk};
+use crate::{exit, print};
+
+/// What is done with the records that are wanted.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Show {
+    /// They are printed.
+    Records,
+    /// Nothing: only faults are told.
+    Nothing,
+    /// They are counted.
+    Counts(Stats),
+}
 
 /// Prints the records of one stream (`txn` unless another was asked for).
-pub(crate) fn run(common: &Common, selection: &Selection) -> Result<u8, InspectError> {
-    let stream = common.stream.unwrap_or(StreamKind::Txn);
-    let files = streams(&common.store, Some(stream))?.remove(0);
+pub(crate) fn run(common: &Common, selection: &Selection, show: Show, follow: bool) -> Result<u8, InspectError> {
+    let kind = common.stream.unwrap_or(StreamKind::Txn);
+    let files = stream(&common.store, kind)?.segments;
+    let registers = Registers::read(&common.store);
+    let marks = registers.stream(kind);
+    let mark = marks.map_or_else(Mark::default, |marks| marks.mark);
+    let start = marks.filter(|marks| files.first().is_some_and(|first| first.segment == marks.start.segment));
+    let plan = plan(&files, selection.start, start.map(|marks| marks.start.entry_end), &mark)?;
     let mut dump = Dump {
         selection,
-        json: common.json,
-        stream,
-        bodies: Bodies::new(stream),
+        format: if common.json { Format::Json } else { selection.format },
+        show,
+        start: plan.start,
+        until: Until::new(selection.end, plan.entry_end),
+        bodies: Bodies::new(kind),
         left: selection.limit.unwrap_or(u64::MAX),
-        printed: 0,
-        damaged: false,
-        out: io::stdout().lock(),
+        wanted: 0,
+        is_damaged: false,
+        counted: Statistics::default(),
+        out: io::BufWriter::new(io::stdout().lock()),
     };
-    dump.stream(&files)?;
-    Ok(match (dump.damaged, dump.printed) {
-        (true, _) => exit::CORRUPTION,
-        (false, 0) => exit::NEGATIVE,
-        (false, _) => exit::OK,
-    })
+    if dump.left > 0 {
+        let at = walk(&files[plan.from..], &mark, &mut |met| dump.met(met))?;
+        dump.out.flush()?;
+        if follow && dump.left > 0 {
+            Follower::new(common.store.clone(), kind, at).run(&mut |met| {
+                let goes_on = dump.met(met)?;
+                dump.out.flush()?;
+                Ok(goes_on)
+            })?;
+        }
+    }
+    dump.end(kind)
+}
+
+/// The last `records` of one stream.
+pub(crate) fn tail(common: &Common, records: u64, format: Format, follow: bool) -> Result<u8, InspectError> {
+    let kind = common.stream.unwrap_or(StreamKind::Txn);
+    let last = last_seqno(&stream(&common.store, kind)?.segments)?;
+    let start = Seqno::new((last.get() + 1).saturating_sub(records).max(1));
+    let selection = Selection { start: Some(Position::Seqno(start)), format, ..Selection::default() };
+    let code = run(common, &selection, Show::Records, follow)?;
+    // Nothing was asked for, and nothing came.
+    Ok(if records == 0 && code == exit::NEGATIVE { exit::OK } else { code })
+}
+
+/// The newest record that can be read.
+fn last_seqno(files: &[SegmentFile]) -> Result<Seqno, InspectError> {
+    for file in files.iter().rev() {
+        let mut last = Seqno::NONE;
+        walk(std::slice::from_ref(file), &Mark::default(), &mut |met| {
+            if let Met::Record(_, record) = met {
+                last = record.meta.seqno;
+            }
+            Ok(true)
+        })?;
+        if last != Seqno::NONE {
+            return Ok(last);
+        }
+    }
+    Ok(Seqno::NONE)
 }
 
 struct Dump<'a> {
     selection: &'a Selection,
-    json: bool,
-    stream: StreamKind,
+    format: Format,
+    show: Show,
+    start: Seqno,
+    until: Until,
     bodies: Bodies,
+    /// Records that may still be printed.
     left: u64,
-    printed: u64,
-    damaged: bool,
-    out: io::StdoutLock<'static>,
+    wanted: u64,
+    is_damaged: bool,
+    counted: Statistics,
+    out: io::BufWriter<io::StdoutLock<'static>>,
 }
 
 impl Dump<'_> {
-    fn stream(&mut self, files: &StreamFiles) -> Result<(), InspectError> {
-        for file in &files.segments {
-            if self.left == 0 {
-                break;
-            }
-            match load(file)? {
-                Loaded::Vanished => {}
-                Loaded::Unusable(fault) => self.report(file, &fault.to_string()),
-                Loaded::Segment(segment) => {
-                    let mut written = Ok(());
-                    let scan = segment.scan(None, 0, |group| {
-                        for record in group.records() {
-                            if written.is_ok() {
-                                written = self.record(file, &record);
-                            }
-                        }
-                    });
-                    written?;
-                    if let ScanEnd::Corrupt { fault, records } = &scan.end {
-                        self.report(file, &format!("{fault} ({records})"));
-                    }
-                }
+    fn met(&mut self, met: Met<'_>) -> io::Result<bool> {
+        match met {
+            Met::Record(file, record) => self.record(file, &record),
+            Met::Gap(file, fault) => {
+                // Damage does not stop the dump: what can be read elsewhere is wanted all the more then.
+                self.is_damaged = true;
+                self.bodies.reset();
+                self.out.flush()?;
+                let place = fault.offset.map_or_else(String::new, |offset| format!(" at offset {offset}"));
+                eprintln!("damage: {}{place}: {fault}", file.path.display());
+                Ok(true)
             }
         }
-        Ok(())
     }
 
-    /// Damage does not stop the dump: what can be read elsewhere is wanted all the more then.
-    fn report(&mut self, file: &SegmentFile, fault: &str) {
-        self.damaged = true;
-        eprintln!("damage: {}: {fault}", file.path.display());
-    }
-
-    fn record(&mut self, file: &SegmentFile, record: &RecordRef<'_>) -> Result<(), io::Error> {
-        if self.left == 0 || self.is_past_end(record) {
+    fn record(&mut self, file: &SegmentFile, record: &RecordRef<'_>) -> io::Result<bool> {
+        if self.until.is_over(record) {
             self.left = 0;
-            return Ok(());
+            return Ok(false);
         }
         // Also records that are not printed are decoded: relations and transaction ids come before what needs them.
         let body = self.bodies.decode(record);
-        if !self.wanted(record, &body) {
-            return Ok(());
+        let is_wanted = record.meta.seqno >= self.start
+            && self.selection.kind.is_none_or(|kind| kind == record.meta.kind)
+            && self.selection.xid.is_none_or(|xid| body.xid == Some(xid));
+        if !is_wanted {
+            return Ok(true);
         }
         self.left -= 1;
-        self.printed += 1;
-        match self.json {
-            true => self.json_line(file, record, &body),
-            false => self.text(file, record, &body),
-        }
-    }
-
-    fn is_past_end(&self, record: &RecordRef<'_>) -> bool {
-        match self.selection.end {
-            Some(Place::Seqno(seqno)) => record.meta.seqno >= seqno,
-            Some(Place::Lsn(lsn)) => record.meta.lsn >= lsn,
-            None => false,
-        }
-    }
-
-    fn wanted(&self, record: &RecordRef<'_>, body: &Body) -> bool {
-        let selection = self.selection;
-        let begun = match selection.start {
-            Some(Place::Seqno(seqno)) => record.meta.seqno >= seqno,
-            Some(Place::Lsn(lsn)) => record.meta.lsn >= lsn,
-            None => true,
-        };
-        let kind = selection
-            .kind
-            .as_ref()
-            .is_none_or(|kind| *kind == kind_name(record.meta.kind) || kind.parse() == Ok(record.meta.kind.0));
-        begun && kind && selection.xid.is_none_or(|xid| body.xid == Some(xid))
-    }
-
-    fn json_line(&mut self, file: &SegmentFile, record: &RecordRef<'_>, body: &Body) -> io::Result<()> {
-        let meta = &record.meta;
-        let mut line = json!({
-            "schema_version": output::SCHEMA_VERSION,
-            "stream": self.stream.name(),
-            "segment": file.segment.get(),
-            "offset": record.offset,
-            "seqno": meta.seqno.get(),
-            "lsn": meta.lsn.to_string(),
-            "timeline": meta.timeline.get(),
-            "kind": kind_name(meta.kind),
-            "schema": meta.schema,
-            "first": meta.first,
-            "last": meta.last,
-            "body_bytes": record.body.len(),
-        });
-        if self.selection.hex {
-            line["body"] = json!(hex(record.body));
-        } else if !self.selection.quiet {
-            let events: Result<Vec<serde_json::Value>, _> =
-                body.events.iter().map(|event| serde_json::from_str(&event.to_string())).collect();
-            line["events"] = json!(events?);
-            if let Some(fault) = &body.fault {
-                line["fault"] = json!(fault);
+        self.wanted += 1;
+        match self.show {
+            Show::Nothing => {}
+            Show::Counts(_) => self.counted.add(record, &body),
+            Show::Records => {
+                let with_bytes = self.selection.format == Format::Hex;
+                print::record(&mut self.out, self.format, with_bytes, file, record, &body)?;
             }
         }
-        writeln!(self.out, "{line}")
+        Ok(self.left > 0)
     }
 
-    fn text(&mut self, file: &SegmentFile, record: &RecordRef<'_>, body: &Body) -> io::Result<()> {
-        let meta = &record.meta;
-        let flags = match (meta.first, meta.last) {
-            (true, true) => "whole",
-            (true, false) => "first",
-            (false, true) => "last",
-            (false, false) => "middle",
-        };
-        let (kind, length) = (kind_name(meta.kind), record.body.len());
-        let place = format!("segment {} offset {}", file.segment, record.offset);
-        writeln!(self.out, "{} lsn {} {kind} {flags} {length} bytes, {place}", meta.seqno, meta.lsn)?;
-        if self.selection.hex {
-            return writeln!(self.out, "    {}", hex(record.body));
+    fn end(mut self, stream: StreamKind) -> Result<u8, InspectError> {
+        self.out.flush()?;
+        drop(self.out);
+        if let Show::Counts(stats) = self.show {
+            self.counted.print(stream.name(), stats == Stats::Record, self.format == Format::Json)?;
         }
-        if self.selection.quiet {
-            return Ok(());
-        }
-        for event in &body.events {
-            writeln!(self.out, "    {}", event.to_line())?;
-        }
-        match &body.fault {
-            Some(fault) => writeln!(self.out, "    ({fault})"),
-            None => Ok(()),
-        }
+        Ok(match (self.is_damaged, self.wanted) {
+            (true, _) => exit::CORRUPTION,
+            (false, 0) => exit::NEGATIVE,
+            (false, _) => exit::OK,
+        })
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

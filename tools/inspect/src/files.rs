@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use segments::{FormatError, SegmentId, StreamKind, parse_segment_file_name};
+use segments::{SegmentId, StreamKind, parse_segment_file_name};
 
 use crate::exit;
 
@@ -22,12 +22,12 @@ pub(crate) enum InspectError {
         error: io::Error,
     },
     /// The bytes of one segment that was asked for by name cannot be used.
-    #[error("{path}: {error}", path = path.display())]
-    Format {
+    #[error("{path}: {what}", path = path.display())]
+    Unusable {
         /// The file.
         path: PathBuf,
         /// What is wrong.
-        error: FormatError,
+        what: String,
     },
     /// Printing failed.
     #[error("cannot write the output: {0}")]
@@ -41,8 +41,8 @@ impl InspectError {
 
     pub(crate) const fn exit_code(&self) -> u8 {
         match self {
-            Self::Format { error: FormatError::Corrupt { .. } | FormatError::Foreign { .. }, .. } => exit::CORRUPTION,
-            Self::Format { .. } | Self::Usage(_) | Self::Io { .. } => exit::USAGE,
+            Self::Unusable { .. } => exit::CORRUPTION,
+            Self::Usage(_) | Self::Io { .. } => exit::USAGE,
             Self::Output(_) => exit::NEGATIVE,
         }
     }
@@ -51,10 +51,19 @@ impl InspectError {
 /// One segment file of a stream.
 #[derive(Clone, Debug)]
 pub(crate) struct SegmentFile {
+    /// The stream in whose folder it lies.
+    pub(crate) stream: StreamKind,
     /// Where it lies.
     pub(crate) path: PathBuf,
     /// What its name says.
     pub(crate) segment: SegmentId,
+}
+
+impl SegmentFile {
+    /// Its name in the stream's folder.
+    pub(crate) fn name(&self) -> String {
+        self.path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
+    }
 }
 
 /// A stream's segment files in order.
@@ -73,9 +82,8 @@ pub(crate) fn streams(store: &Path, only: Option<StreamKind>) -> Result<Vec<Stre
     std::fs::read_dir(store).map_err(|error| InspectError::Io { path: store.to_owned(), error })?;
     let mut found = Vec::new();
     for stream in StreamKind::PERMANENT {
-        let folder = store.join(stream.name());
-        if folder.is_dir() {
-            found.push(StreamFiles { stream, segments: segment_files(&folder)? });
+        if store.join(stream.name()).is_dir() {
+            found.push(StreamFiles { stream, segments: segment_files(store, stream)? });
         }
     }
     if found.is_empty() {
@@ -90,21 +98,36 @@ pub(crate) fn streams(store: &Path, only: Option<StreamKind>) -> Result<Vec<Stre
     }
 }
 
+/// The files of one stream.
+pub(crate) fn stream(store: &Path, kind: StreamKind) -> Result<StreamFiles, InspectError> {
+    Ok(streams(store, Some(kind))?.remove(0))
+}
+
 /// Folders that every store has and this one lacks.
 pub(crate) fn missing_folders(store: &Path, only: Option<StreamKind>) -> Vec<StreamKind> {
     let wanted = StreamKind::PERMANENT.into_iter().filter(|stream| only.is_none_or(|only| only == *stream));
     wanted.filter(|stream| !store.join(stream.name()).is_dir()).collect()
 }
 
-fn segment_files(folder: &Path) -> Result<Vec<SegmentFile>, InspectError> {
-    let io = |error| InspectError::Io { path: folder.to_owned(), error };
-    let mut files = Vec::new();
-    for entry in std::fs::read_dir(folder).map_err(io)? {
-        let entry = entry.map_err(io)?;
-        if let Some(segment) = entry.file_name().to_str().and_then(parse_segment_file_name) {
-            files.push(SegmentFile { path: entry.path(), segment });
-        }
-    }
+fn segment_files(store: &Path, stream: StreamKind) -> Result<Vec<SegmentFile>, InspectError> {
+    let names = names_in(&store.join(stream.name()))?;
+    let folder = store.join(stream.name());
+    let file = |name: &String| {
+        let segment = parse_segment_file_name(name)?;
+        Some(SegmentFile { stream, path: folder.join(name), segment })
+    };
+    let mut files: Vec<SegmentFile> = names.iter().filter_map(file).collect();
     files.sort_by_key(|file| file.segment);
     Ok(files)
+}
+
+/// The names in a folder, in order; those that are no text are none of ours.
+pub(crate) fn names_in(folder: &Path) -> Result<Vec<String>, InspectError> {
+    let io = |error| InspectError::Io { path: folder.to_owned(), error };
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir(folder).map_err(io)? {
+        names.extend(entry.map_err(io)?.file_name().into_string());
+    }
+    names.sort();
+    Ok(names)
 }

@@ -27,6 +27,34 @@ pub(crate) fn table(rows: &[Vec<String>]) -> io::Result<()> {
     Ok(())
 }
 
+/// Prints one line.
+pub(crate) fn line(text: &str) -> io::Result<()> {
+    writeln!(io::stdout().lock(), "{text}")
+}
+
+/// A number, or a dash where there is none.
+pub(crate) fn number(number: Option<u64>) -> String {
+    number.map_or_else(|| "-".to_owned(), |number| number.to_string())
+}
+
+/// Bytes as rows of sixteen: offset, hexadecimal, and what of them is printable.
+pub(crate) fn hex_rows(bytes: &[u8]) -> Vec<String> {
+    let row = |(number, row): (usize, &[u8])| {
+        let digits: String = row.iter().map(|byte| format!("{byte:02x} ")).collect();
+        let letters: String = row
+            .iter()
+            .map(|byte| if byte.is_ascii_graphic() || *byte == b' ' { char::from(*byte) } else { '.' })
+            .collect();
+        format!("{:06x}  {digits:<48} |{letters}|", number * 16)
+    };
+    bytes.chunks(16).enumerate().map(row).collect()
+}
+
+/// Bytes as one word.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 /// A time in microseconds since 1970 as `2026-11-30 12:00:00.123456Z`.
 pub(crate) fn time(micros: segments::UnixMicros) -> String {
     const DAY_SECONDS: u64 = 86_400;
@@ -62,6 +90,14 @@ fn civil_date(mut day: u64) -> (u64, u64, u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn bytes_are_rows_of_sixteen() {
+        let rows = hex_rows(b"0123456789abcdef\0 end");
+        assert_eq!(rows[0], "000000  30 31 32 33 34 35 36 37 38 39 61 62 63 64 65 66  |0123456789abcdef|");
+        assert_eq!(rows[1], format!("000010  00 20 65 6e 64 {}|. end|", " ".repeat(34)));
+        assert_eq!(hex(&[0, 255]), "00ff");
+    }
 
     #[test]
     fn times_are_calendar_times() {

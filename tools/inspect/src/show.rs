@@ -1,11 +1,12 @@
 //! `show`: one segment from header to footer.
 
-use segments::{ScanEnd, SegmentId, StreamKind, parse_segment_file_name};
+use segments::{SegmentId, StreamKind, parse_segment_file_name};
 use serde::Serialize;
 
-use crate::files::{InspectError, SegmentFile, streams};
-use crate::segment::{Loaded, Segment, load};
-use crate::{Common, exit, output};
+use crate::cli::Common;
+use crate::files::{InspectError, SegmentFile, stream};
+use crate::segment::{Fault, Loaded, Segment, Step, load};
+use crate::{exit, output};
 
 #[derive(Serialize)]
 struct Shown {
@@ -14,8 +15,17 @@ struct Shown {
     header: Header,
     footer: Option<Footer>,
     groups: Vec<Group>,
-    end: String,
+    faults: Vec<ShownFault>,
+    /// `clean`, `torn` (parts of a write that was not finished, above every mark), `damaged`.
+    end: &'static str,
+    /// Exclusive end of the last whole group before the first fault.
     end_offset: u64,
+}
+
+#[derive(Serialize)]
+struct ShownFault {
+    offset: Option<u64>,
+    what: String,
 }
 
 #[derive(Serialize)]
@@ -71,7 +81,10 @@ pub(crate) fn run(common: &Common, segment: &str) -> Result<u8, InspectError> {
     let file = find(common, segment)?;
     let segment = match load(&file)? {
         Loaded::Segment(segment) => segment,
-        Loaded::Unusable(error) => return Err(InspectError::Format { path: file.path, error }),
+        Loaded::Unusable(faults) => {
+            let what = faults.iter().map(Fault::to_string).collect::<Vec<_>>().join("; ");
+            return Err(InspectError::Unusable { path: file.path, what });
+        }
         Loaded::Vanished => return Err(InspectError::Usage(format!("{} was just removed", file.path.display()))),
     };
     let (shown, code) = shown(&segment);
@@ -86,17 +99,17 @@ fn find(common: &Common, wanted: &str) -> Result<SegmentFile, InspectError> {
     let number = wanted.parse().ok().map(SegmentId::new).or_else(|| parse_segment_file_name(wanted));
     let number = number
         .ok_or_else(|| InspectError::Usage(format!("\"{wanted}\" is neither a number nor a segment's file name")))?;
-    let stream = common.stream.unwrap_or(StreamKind::Txn);
-    let found =
-        streams(&common.store, Some(stream))?.remove(0).segments.into_iter().find(|file| file.segment == number);
+    let kind = common.stream.unwrap_or(StreamKind::Txn);
+    let found = stream(&common.store, kind)?.segments.into_iter().find(|file| file.segment == number);
     found.ok_or_else(|| {
-        InspectError::Usage(format!("stream {stream} has no segment {number}; `ls` shows those there are"))
+        InspectError::Usage(format!("stream {kind} has no segment {number}; `ls` shows those there are"))
     })
 }
 
 fn shown(segment: &Segment) -> (Shown, u8) {
     let mut groups = Vec::new();
-    let scan = segment.scan(None, 0, |group| {
+    let walked = segment.walk(None, 0, |step| {
+        let Step::Group(group) = step else { return };
         let header = group.header();
         groups.push(Group {
             offset: group.offset(),
@@ -110,19 +123,23 @@ fn shown(segment: &Segment) -> (Shown, u8) {
             mark_lsn: header.mark.position.lsn.to_string(),
         });
     });
-    let (end, code) = match &scan.end {
-        ScanEnd::Clean => ("clean".to_owned(), exit::OK),
-        ScanEnd::Torn { fault } => (format!("torn: {fault}"), exit::OK),
-        ScanEnd::Corrupt { fault, records } => (format!("damaged: {fault} ({records})"), exit::CORRUPTION),
+    let told = segment.faults.iter().chain(&walked.faults);
+    let mut faults: Vec<_> = told.map(|fault| ShownFault { offset: fault.offset, what: fault.to_string() }).collect();
+    let (end, code) = match (&walked.torn, faults.is_empty()) {
+        (_, false) => ("damaged", exit::CORRUPTION),
+        (Some(_), true) => ("torn", exit::OK),
+        (None, true) => ("clean", exit::OK),
     };
+    faults.extend(walked.torn.iter().map(|torn| ShownFault { offset: None, what: torn.clone() }));
     let shown = Shown {
         schema_version: output::SCHEMA_VERSION,
         file: segment.file.path.display().to_string(),
         header: header(segment),
         footer: segment.footer.as_ref().map(footer),
         groups,
+        faults,
         end,
-        end_offset: scan.summary.used_bytes,
+        end_offset: walked.summary.used_bytes,
     };
     (shown, code)
 }
@@ -180,6 +197,13 @@ fn print(shown: &Shown) -> Result<(), InspectError> {
         Some(footer) => fields("footer", value(serde_json::to_value(footer))?)?,
         None => fields("no footer: not sealed", serde_json::Value::Null)?,
     }
+    if let Some(footer) = &shown.footer {
+        let mut rows = vec![["INDEX-AT", "SEQNO", "LSN", "WRITTEN"].map(str::to_owned).to_vec()];
+        rows.extend(footer.index.iter().map(|entry| {
+            vec![entry.offset.to_string(), entry.seqno.to_string(), entry.lsn.clone(), entry.written_at.clone()]
+        }));
+        output::table(&rows)?;
+    }
     let heading = ["GROUP-AT", "BYTES", "USED", "FIRST-SEQNO", "LAST-SEQNO", "WRITTEN", "MARK-LSN"];
     let mut rows = vec![heading.map(str::to_owned).to_vec()];
     rows.extend(shown.groups.iter().map(|group| {
@@ -194,5 +218,10 @@ fn print(shown: &Shown) -> Result<(), InspectError> {
         ]
     }));
     output::table(&rows)?;
-    Ok(output::table(&[vec![format!("end at {}: {}", shown.end_offset, shown.end)]])?)
+    for fault in &shown.faults {
+        let place = fault.offset.map_or_else(String::new, |offset| format!(" at offset {offset}"));
+        let word = if shown.end == "torn" { "torn" } else { "damage" };
+        output::line(&format!("{word}{place}: {}", fault.what))?;
+    }
+    Ok(output::line(&format!("end at {}: {}", shown.end_offset, shown.end))?)
 }
