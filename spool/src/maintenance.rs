@@ -12,6 +12,7 @@ use segments::{Footer, StreamKind, planted};
 use crate::disk::{AlignedBuffer, Disk, DiskFile, write_all_at};
 use crate::error::{IoContext, Result};
 use crate::layout::segment_path;
+use crate::mark::Marks;
 use crate::pool::Wanted;
 use crate::shared::{Drive, Shared};
 use crate::stream::{SegmentEntry, SegmentState, lock};
@@ -300,11 +301,16 @@ pub(crate) fn write_footer(
 /// Brings the mark register up to what is durable now. Everything a mark covers was synced before it is read here.
 pub(crate) fn write_marks<D: Disk>(shared: &Shared<D>) -> Result<()> {
     let mut register = lock(&shared.marks);
-    assert_eq!(register.marks().streams.len(), shared.streams.len(), "a mark for each stream");
+    if raise_marks(shared, register.marks_mut()) { register.write() } else { Ok(()) }
+}
+
+/// Moves each mark to what is durable now; whoever calls writes them. False where all of them were there already.
+pub(crate) fn raise_marks<D: Disk>(shared: &Shared<D>, marks: &mut Marks) -> bool {
+    assert_eq!(marks.streams.len(), shared.streams.len(), "a mark for each stream");
     let mut changed = false;
     for stream in &shared.streams {
         let durable = stream.table().durable();
-        let mark = &mut register.marks_mut().stream_mut(stream.kind).mark;
+        let mark = &mut marks.stream_mut(stream.kind).mark;
         assert!(durable.position.seqno <= stream.watermarks().appended.seqno);
         if durable.place() > mark.place() {
             assert!(durable.position.seqno >= mark.position.seqno, "a mark goes on in records and in place");
@@ -317,5 +323,5 @@ pub(crate) fn write_marks<D: Disk>(shared: &Shared<D>) -> Result<()> {
             changed = true;
         }
     }
-    if changed { register.write() } else { Ok(()) }
+    changed
 }

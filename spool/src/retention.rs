@@ -3,7 +3,7 @@
 //!
 //! Removal, each step durable before the next:
 //! 1. while registration is locked out, the holds are listed and the new start is computed;
-//! 2. the start is moved in both slots of the mark register: from here on the files below it belong to nobody, and a
+//! 2. the start is moved in both slots of the mark register, and the mark with it: from here on the files below it belong to nobody, and a
 //!    crash lets recovery remove them;
 //! 3. each file goes to the pool where no reader has it open (an exclusive lock says so), else its name is removed and
 //!    the last reader's closing frees it.
@@ -16,6 +16,7 @@ use crate::cursor::{CursorState, entry_first, peek_listed};
 use crate::disk::{Access, Disk, DiskFile};
 use crate::error::{IoContext, Result};
 use crate::layout::{cursor_path, segment_path, stream_dir};
+use crate::maintenance;
 use crate::mark::StreamStart;
 use crate::shared::Shared;
 use crate::store::Store;
@@ -273,6 +274,9 @@ fn move_start<D: Disk>(shared: &Shared<D>, kind: StreamKind) -> Result<(Option<F
     let before = register.marks().stream(kind).start;
     assert!(before.segment < start.segment && before.seqno < start.seqno, "a start moves on");
     register.marks_mut().stream_mut(kind).start = start;
+    // What is left must not look like an unfinished write when it is damaged: the entries before it are gone.
+    maintenance::raise_marks(shared, register.marks_mut());
+    assert!(register.marks().stream(kind).mark.position.seqno >= start.seqno, "what a stream starts with is marked");
     if let Err(error) = register.write_both() {
         drop(register);
         shared.poison(error.clone());

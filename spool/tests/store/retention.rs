@@ -344,3 +344,29 @@ fn files_whose_removal_failed_go_with_the_next_pass() {
         assert_eq!(files(), store.segments(TXN).len());
     }
 }
+
+/// The newest entry is all that is left of the stream, and no mark has been written since it was acknowledged. When it is
+/// damaged then, the store must not open as if there had never been an entry.
+#[test]
+fn what_a_removal_leaves_is_below_the_mark() {
+    let world = SimWorld::new();
+    let store = world.create_with(&StoreOptions { mark_idle: Duration::from_secs(1000), ..StoreOptions::tiny() });
+    let store = store.expect("created");
+    // An entry in a segment of its own behind those that go.
+    fill(&store, 1..=100);
+    while store.segments(TXN).iter().filter(|info| info.last_seqno > Seqno::NONE).count() < 6 {
+        let number = store.watermarks(TXN).durable.seqno.get() + 1;
+        fill(&store, number..=number);
+    }
+    sealed(&store);
+    let report = store.retain().expect("a pass");
+    assert!(report.recycled.len() + report.removed.len() > 3, "{report:?}");
+    let newest = store.segments(TXN).iter().rfind(|info| info.last_seqno > Seqno::NONE).expect("it stays").clone();
+    assert_eq!(store.marks().stream(TXN).mark.position.seqno, newest.last_seqno);
+    drop(store);
+    world.crash();
+    let path = world.dir().join(format!("txn/{}", segments::segment_file_name(newest.id)));
+    world.disk().overwrite(&path, 512, &[0; 8]).expect("there");
+    let refused = world.open_with(&StoreOptions::tiny()).expect_err("the newest entry is damaged");
+    assert!(refused.is_corruption(), "{refused}");
+}

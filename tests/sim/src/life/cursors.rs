@@ -90,6 +90,10 @@ impl Life {
             }
             Err(error) => {
                 if before != Presence::Present {
+                    // Where the place is not known for sure, it may stand behind any entry.
+                    let stream = self.stream(kind);
+                    let ends = || (stream.start..=stream.acked).map(|seqno| stream.end_at(seqno)).collect();
+                    let resolved = resolved.map_or_else(ends, |seqno| vec![seqno]);
                     let model = self.cursor_mut(cursor);
                     (model.presence, model.stream) = (Presence::Maybe, kind);
                     model.candidates = vec![start];

@@ -109,7 +109,7 @@ pub fn run_one(seed: u64) -> Result<Tally, Failure> {
 
 fn failure(plan: &Plan, what: &str) -> Failure {
     let mut failure = Failure::new(what, format!("walspool-sim seeds --seeds 1 --first {}", plan.seed));
-    failure.trace.push(format!("options: {:?}", plan.options));
+    failure.trace.push(format!("buffered: {}, options: {:?}", plan.is_buffered, plan.options));
     failure.trace.extend(plan.operations.iter().map(ToString::to_string));
     failure
 }

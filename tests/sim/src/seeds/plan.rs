@@ -11,6 +11,8 @@ use crate::{Crash, Damage, Lost, Op, Random, Sky, Target};
 pub struct Plan {
     /// The seed.
     pub seed: u64,
+    /// The file system refuses direct access, so that the store writes through the page cache.
+    pub is_buffered: bool,
     /// The store's options.
     pub options: StoreOptions,
     /// What happens, in order.
@@ -54,7 +56,7 @@ impl Plan {
             Style::Damage => operations.extend((0..2).map(|_| Op::Damage(damage(&mut random)))),
             Style::Corrupting => operations.insert(count as usize / 2, Op::Weather(Sky::Corrupting)),
         }
-        Self { seed, options, operations }
+        Self { seed, is_buffered: Random::new(seed ^ 0x00B0_FFE2).chance(1, 8), options, operations }
     }
 }
 

@@ -17,6 +17,9 @@ const CLOSING_RECORDS_MAX: u32 = 80;
 /// The broken promise, or the panic.
 pub fn run(plan: &Plan) -> Result<Tally, Broken> {
     let disk = SimDisk::seeded(plan.seed, Weather::calm());
+    if plan.is_buffered {
+        disk.refuse_direct();
+    }
     let mut life = ManuallyDrop::new(Life::new(disk, plan.seed, plan.options.clone()));
     // What a panic leaves behind is not dropped: it might panic again.
     catch(|| live(&mut life, plan)).map_err(Broken)??;
