@@ -363,9 +363,10 @@ impl<D: Disk> Cursor<D> {
     fn seek_held(&mut self, to: Seek) -> Result<()> {
         let at = |seqno| Position { seqno, ..Position::default() };
         let end = self.end();
+        let start = self.reader.start().seqno;
         let position = match to {
-            Seek::Seqno(seqno) if seqno < self.reader.start().seqno => return Err(self.below_start(at(seqno))),
-            Seek::Seqno(seqno) if seqno > self.end().seqno.next() => return Err(self.beyond_end(at(seqno))),
+            Seek::Seqno(seqno) if seqno < start => return Err(self.below_start(at(seqno))),
+            Seek::Seqno(seqno) if seqno > end.seqno.next().max(start) => return Err(self.beyond_end(at(seqno))),
             Seek::Seqno(seqno) => self.reader.entry_end_before(|end, _| end.seqno >= seqno)?,
             Seek::Lsn(lsn) => self.position_at_lsn(lsn)?,
             // The table of segments knows of a group a moment before its records count as durable.

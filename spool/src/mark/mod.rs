@@ -364,4 +364,52 @@ pub(crate) mod tests {
             MarkRegister::peek(&disk, dir).unwrap_or_else(|error| panic!("stopped at {stopped_operation}: {error}"));
         }
     }
+
+    /// No removal of ours leaves it like this, and yet a register may say it: the mark lies below the start, and the only
+    /// entry from there on cannot be read. Nobody waits beyond the end or below the start then.
+    #[test]
+    fn a_cursor_waits_at_the_start_where_a_lagging_mark_left_no_entry() {
+        let (disk, dir, options) = (SimDisk::new(), Path::new("/s"), crate::StoreOptions::tiny());
+        let (environment, _) = crate::Environment::simulated(3);
+        let body = [7; 900];
+        let input = |lsn| crate::RecordInput {
+            first: true,
+            last: true,
+            kind: segments::RecordKind(1),
+            schema: 1,
+            timeline: TimelineId::new(1),
+            lsn: Lsn::new(lsn),
+            body: &body,
+        };
+        let manual = crate::Drive::Manual;
+        let store = crate::Store::create_on(disk.clone(), environment.clone(), manual, dir, &options).expect("created");
+        for entry in 1..=100 {
+            store.append_durable(StreamKind::Txn, input(entry * 8)).expect("durable");
+        }
+        while store.step() {}
+        store.retain().expect("a pass");
+        let start = store.marks().stream(StreamKind::Txn).start;
+        let newest = store.segments(StreamKind::Txn).into_iter().rfind(|info| info.last_seqno != Seqno::NONE);
+        let newest = newest.expect("the newest entry stays").id;
+        assert_eq!(start.segment, newest, "everything before it goes");
+        drop(store);
+        let disk = disk.crash(Loss::Unsynced);
+        let mut register = MarkRegister::open(&disk, dir).expect("opened");
+        register.marks_mut().stream_mut(StreamKind::Txn).mark = Mark::default();
+        register.write_both().expect("written");
+        disk.overwrite(&crate::layout::segment_path(dir, StreamKind::Txn, newest), 512, &[0; 8]).expect("there");
+        let store =
+            crate::Store::open_on(disk, environment, manual, dir, &options).expect("taken for an unfinished write");
+        let waits_at = start.seqno.get() - 1;
+        let earliest = store.register("earliest", StreamKind::Txn, crate::CursorStart::Earliest).expect("registered");
+        assert_eq!(earliest.confirmed().seqno.get(), waits_at);
+        drop(earliest);
+        let mut latest = store.register("latest", StreamKind::Txn, crate::CursorStart::Latest).expect("registered");
+        assert_eq!(latest.confirmed().seqno.get(), waits_at);
+        latest.seek(crate::Seek::Seqno(start.seqno)).expect("in front of the first record to come");
+        let added = store.append_durable(StreamKind::Txn, input(start.entry_end.get() + 8)).expect("durable");
+        assert_eq!(added, start.seqno);
+        let batch = latest.next_batch(crate::BatchLimits::default()).expect("readable").expect("it has come");
+        assert_eq!(batch.entry_end().expect("whole").seqno, start.seqno);
+    }
 }
