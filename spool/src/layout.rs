@@ -3,6 +3,7 @@
 //! ```text
 //! lock                      held by the writer; holds its process id
 //! marks                     identity of the store, start and mark of each stream
+//! control                   what the writer tells readers in other processes; nothing rests on it
 //! txn/ wal/ manifest/ ledger/   segments, named by ordinal
 //! cursors/                  one register per cursor, and `lock`
 //! pool/                     files being prepared and files to be recycled
@@ -13,6 +14,7 @@ use std::path::{Path, PathBuf};
 use segments::{SegmentId, StreamKind, segment_file_name};
 
 pub(crate) const LOCK_FILE: &str = "lock";
+pub(crate) const CONTROL_FILE: &str = "control";
 pub(crate) const MARKS_FILE: &str = "marks";
 pub(crate) const POOL_DIR: &str = "pool";
 pub(crate) const CURSORS_DIR: &str = "cursors";

@@ -35,6 +35,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod attached;
+mod control;
 mod cursor;
 pub mod disk;
 mod environment;
@@ -57,6 +59,7 @@ mod sync;
 mod watermark;
 mod writer;
 
+pub use attached::{AttachOptions, AttachedStore};
 pub use cursor::{Batch, BatchLimits, Cursor, CursorInfo, CursorStart, CursorState, Seek};
 pub use disk::{Backend, BackendInUse, Disk, SimDisk, SystemDisk};
 pub use environment::{Clock, Environment, Random, SimClock};

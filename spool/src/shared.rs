@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use segments::{SegmentId, StoreId, StreamKind};
 
+use crate::control::ControlWriter;
 use crate::cursor::CursorHub;
 use crate::disk::{Disk, FileIdentity, KnownEnd};
 use crate::environment::Environment;
@@ -49,6 +50,7 @@ pub(crate) struct Shared<D: Disk> {
     pub(crate) pool: Mutex<Pool<D>>,
     pub(crate) marks: Mutex<MarkRegister<D>>,
     pub(crate) cursors: CursorHub<D>,
+    pub(crate) control: ControlWriter<D>,
     pub(crate) ended: Mutex<Option<Error>>,
     /// Segments below their stream's start whose files could not be removed yet.
     pub(crate) unremoved: Mutex<Vec<(StreamKind, SegmentId)>>,
@@ -143,6 +145,7 @@ impl<D: Disk> Shared<D> {
         // First the end of acknowledgements, then the memory of what was acknowledged.
         self.streams.iter().for_each(|stream| stream.publish_end(&error));
         self.remember_ends();
+        self.control.end();
         self.hub.signal();
     }
 

@@ -3,14 +3,14 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use segments::{Position, SegmentId, Seqno, StreamEpoch, StreamKind, planted};
+use segments::{Position, SegmentId, Seqno, StoreId, StreamEpoch, StreamKind, planted};
 
 use super::hub::Held;
 use super::register::{Content, CursorState, Owner, Register, peek_listed};
-use super::{Cursor, CursorInfo, CursorStart, StreamReader};
+use super::{Cursor, CursorInfo, CursorStart, Home, StreamReader, WriterHome};
 use crate::disk::Disk;
 use crate::error::{Error, IoContext, Result};
-use crate::layout::{CURSOR_SUFFIX, UNFINISHED_SUFFIX, cursor_path, is_cursor_name};
+use crate::layout::{CURSOR_SUFFIX, CURSORS_DIR, UNFINISHED_SUFFIX, cursor_path, is_cursor_name};
 use crate::shared::Shared;
 use crate::store::Store;
 use crate::stream::{SegmentTable, Stream};
@@ -41,34 +41,22 @@ impl<D: Disk> Store<D> {
         let owner = Owner { store: shared.store, stream: stream.kind, epoch: stream.epoch };
         let made = shared.while_open(|| {
             // The start is read where retention cannot move it, and this one value is used for everything.
-            let create = || create_register(shared, name, owner, stream);
+            let create = || create_register(&shared.disk, &shared.dir, name, owner, register_start(stream));
             let (register, start) = shared.cursors.exclusively(create)?;
             Ok((shared.cursors.hold(name, register, start), start))
         });
         let (held, start) = shared.unless_sync_failed(made)?;
-        let begun = Cursor::attach(shared, stream, name, held, start).and_then(|mut cursor| {
-            let resolved = match from {
-                CursorStart::Earliest => start,
-                CursorStart::Latest => stream.watermarks().durable_entry_end,
-                CursorStart::After(lsn) => cursor.position_at_lsn(lsn)?,
-            };
-            Ok((cursor, resolved))
-        });
-        let (mut cursor, resolved) = match begun {
-            Ok(begun) => begun,
+        let home = Arc::new(WriterHome { shared: Arc::clone(shared), stream: Arc::clone(stream) });
+        match Cursor::begin(home, name, held, start, from) {
             Err(error) => {
                 // A cursor that could not begin where it was asked to holds nothing.
-                self.unregister(name)?;
-                return Err(error);
+                if shared.failure().is_none() {
+                    self.unregister(name)?;
+                }
+                Err(error)
             }
-        };
-        if resolved.seqno > start.seqno {
-            cursor.move_to(resolved)?;
+            begun => begun,
         }
-        assert!(cursor.confirmed().seqno >= start.seqno, "a cursor never begins before its hold");
-        assert_eq!(cursor.stream(), stream.kind);
-        assert_eq!(cursor.name(), name);
-        Ok(cursor)
     }
 
     /// Attaches to a cursor that was registered before, at its confirmed position.
@@ -82,10 +70,16 @@ impl<D: Disk> Store<D> {
         if !is_cursor_name(name) || !self.cursor_names()?.iter().any(|found| found == name) {
             return Err(Error::Unregistered { name: name.to_owned() });
         }
-        let (stream, held, position) = shared.while_open(|| open_register(shared, name, &path))?;
-        let cursor = Cursor::attach(shared, shared.stream(stream), name, held, position)?;
+        let (stream, held, position) = shared.while_open(|| {
+            let Registered { register, owner, position } = open_register(&shared.disk, name, &path, shared.store)?;
+            let stream = shared.named_stream(owner.stream)?;
+            check_position(name, stream, owner.epoch, position)?;
+            Ok((stream, shared.cursors.hold(name, register, position), position))
+        })?;
+        let home = Arc::new(WriterHome { shared: Arc::clone(shared), stream: Arc::clone(stream) });
+        let cursor = Cursor::attach(home, name, held, position)?;
         assert_eq!(cursor.confirmed(), position, "attaching never jumps to another position");
-        assert_eq!(cursor.stream(), stream);
+        assert_eq!(cursor.stream(), stream.kind);
         Ok(cursor)
     }
 
@@ -98,22 +92,7 @@ impl<D: Disk> Store<D> {
         if !self.cursor_names()?.iter().any(|found| found == name) {
             return Err(Error::Unregistered { name: name.to_owned() });
         }
-        let path = cursor_path(&shared.dir, name);
-        assert_eq!(path.parent(), Some(shared.cursors.dir()), "a name that was listed leads to no other folder");
-        let remove = || {
-            let held = match Register::open(&shared.disk, &path) {
-                Ok(Some(held)) => Some(held),
-                Ok(None) => return Err(Error::CursorHeld { name: name.to_owned() }),
-                Err(Error::CursorDamaged { .. }) => None,
-                Err(error) => return Err(error),
-            };
-            shared.disk.unlink(&path).doing("remove", &path)?;
-            if !planted!("removed_cursor_comes_back") {
-                shared.disk.sync_dir(shared.cursors.dir()).doing("sync", shared.cursors.dir())?;
-            }
-            drop(held);
-            Ok(())
-        };
+        let remove = || remove_register(&shared.disk, &shared.dir, name);
         shared.unless_sync_failed(shared.while_open(|| shared.cursors.exclusively(remove)))
     }
 
@@ -182,17 +161,20 @@ fn register_start<F>(stream: &Stream<F>) -> Position {
     Position { seqno: Seqno::new(stream.table().start().seqno.get() - 1), ..Position::default() }
 }
 
-fn create_register<D: Disk>(
-    shared: &Shared<D>,
+/// Makes a register under its holder's lock. The caller has seen to it that the start stays where it is.
+pub(crate) fn create_register<D: Disk>(
+    disk: &D,
+    store_dir: &Path,
     name: &str,
     owner: Owner,
-    stream: &Stream<D::File>,
+    start: Position,
 ) -> Result<(Register<D>, Position)> {
-    let (disk, dir) = (&shared.disk, shared.cursors.dir());
+    let dir = &store_dir.join(CURSORS_DIR);
     assert!(is_cursor_name(name), "the caller has checked the name");
-    assert_eq!((owner.store, owner.stream, owner.epoch), (shared.store, stream.kind, stream.epoch));
-    let path = cursor_path(&shared.dir, name);
-    assert_eq!(path.parent(), Some(dir), "registers lie side by side");
+    let path = cursor_path(store_dir, name);
+    assert_eq!(path.parent(), Some(dir.as_path()), "registers lie side by side");
+    assert!(StreamKind::PERMANENT.contains(&owner.stream), "a cursor reads a stream that stays");
+    assert_eq!(start.lsn, segments::Lsn::ZERO, "a new cursor has confirmed nothing");
     let listed = disk.list(dir).doing("list", dir)?;
     let unfinished = dir.join(format!("{name}{CURSOR_SUFFIX}{UNFINISHED_SUFFIX}"));
     if listed.iter().any(|found| dir.join(found) == path) {
@@ -202,7 +184,6 @@ fn create_register<D: Disk>(
         disk.unlink(&unfinished).doing("remove", &unfinished)?;
     }
     // A register appears under its name only when it is whole and durable.
-    let start = register_start(stream);
     let register = Register::create(disk, &unfinished, owner, start)?;
     assert_eq!(register.owner(), owner);
     assert!(register.says(start), "either slot holds what the cursor starts with");
@@ -216,25 +197,76 @@ fn create_register<D: Disk>(
     Ok((register.renamed(&path), start))
 }
 
-/// Opens a register under its holder's lock, and checks whose it is and where it stands.
-fn open_register<D: Disk>(shared: &Shared<D>, name: &str, path: &Path) -> Result<(StreamKind, Arc<Held<D>>, Position)> {
-    let Some((register, content)) = Register::open(&shared.disk, path)? else {
+/// A register that was opened under its holder's lock.
+pub(crate) struct Registered<D: Disk> {
+    pub(crate) register: Register<D>,
+    pub(crate) owner: Owner,
+    pub(crate) position: Position,
+}
+
+/// Opens a register under its holder's lock, and checks whose it is.
+pub(crate) fn open_register<D: Disk>(disk: &D, name: &str, path: &Path, store: StoreId) -> Result<Registered<D>> {
+    let Some((register, content)) = Register::open(disk, path)? else {
         return Err(Error::CursorHeld { name: name.to_owned() });
     };
     if content.state == CursorState::Expired {
         return Err(Error::CursorExpired { name: name.to_owned() });
     }
     let owner = register.owner();
-    if owner.store != shared.store {
-        let (expected, found) = (shared.store.to_string(), owner.store.to_string());
+    if owner.store != store {
+        let (expected, found) = (store.to_string(), owner.store.to_string());
         return Err(Error::Foreign { path: path.to_owned(), what: "store".to_owned(), expected, found });
     }
     assert_eq!(content.state, CursorState::Active, "others were refused");
-    let stream = shared.named_stream(owner.stream)?;
-    assert_eq!(stream.kind, owner.stream);
+    assert_eq!(owner.store, store, "others were refused");
     let position = content.newest().expect("an open register has a valid slot").position;
-    check_position(name, stream, owner.epoch, position)?;
-    Ok((stream.kind, shared.cursors.hold(name, register, position), position))
+    assert!(register.newest_says(position), "the newest position is the holder's");
+    Ok(Registered { register, owner, position })
+}
+
+/// Removes a register that nobody holds, durably.
+pub(crate) fn remove_register<D: Disk>(disk: &D, store_dir: &Path, name: &str) -> Result<()> {
+    let (dir, path) = (store_dir.join(CURSORS_DIR), cursor_path(store_dir, name));
+    assert_eq!(path.parent(), Some(dir.as_path()), "a name that was listed leads to no other folder");
+    assert!(is_cursor_name(name), "{name:?} was checked by the caller");
+    let held = match Register::open(disk, &path) {
+        Ok(Some(held)) => Some(held),
+        Ok(None) => return Err(Error::CursorHeld { name: name.to_owned() }),
+        Err(Error::CursorDamaged { .. }) => None,
+        Err(error) => return Err(error),
+    };
+    disk.unlink(&path).doing("remove", &path)?;
+    if !planted!("removed_cursor_comes_back") {
+        disk.sync_dir(&dir).doing("sync", &dir)?;
+    }
+    drop(held);
+    Ok(())
+}
+
+impl<D: Disk> Cursor<D> {
+    /// A cursor that was just registered at `start` goes to where it was asked to begin.
+    pub(crate) fn begin(
+        home: Arc<dyn Home<D>>,
+        name: &str,
+        held: Arc<Held<D>>,
+        start: Position,
+        from: CursorStart,
+    ) -> Result<Self> {
+        let mut cursor = Self::attach(home, name, held, start)?;
+        let resolved = match from {
+            CursorStart::Earliest => start,
+            CursorStart::Latest => cursor.end(),
+            CursorStart::After(lsn) => cursor.position_at_lsn(lsn)?,
+        };
+        if resolved.seqno > start.seqno {
+            cursor.move_to(resolved)?;
+        }
+        assert!(cursor.confirmed().seqno >= start.seqno, "a cursor never begins before its hold");
+        assert!(cursor.confirmed().seqno <= cursor.end().seqno.max(start.seqno), "nor beyond the end");
+        assert!(from != CursorStart::Earliest || cursor.confirmed() == start, "the earliest is the start");
+        assert_eq!(cursor.name(), name);
+        Ok(cursor)
+    }
 }
 
 fn check_position<F>(name: &str, stream: &Stream<F>, epoch: StreamEpoch, position: Position) -> Result<()> {

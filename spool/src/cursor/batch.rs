@@ -64,8 +64,9 @@ impl<'a, D: Disk> Batch<'a, D> {
     /// whether the file is damaged.
     pub fn finish(self) -> Result<()> {
         let Collected { windows, records, entries, after, .. } = self.collected;
-        self.cursor.reader.vouch(&windows, &records)?;
         let last: Seqno = records.last().expect("a batch holds one record at least").meta.seqno;
+        self.cursor.check_uncut(last)?;
+        self.cursor.reader.vouch(&windows, &records)?;
         assert!(records[0].meta.seqno > self.cursor.delivered, "one batch is finished before the next is begun");
         self.cursor.finish(after, last, entries.into_iter());
         assert_eq!(self.cursor.delivered, last, "what was handed out is noted");

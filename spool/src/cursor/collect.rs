@@ -37,6 +37,11 @@ impl Progress {
         assert!(place.segment.get() > 0, "segments count from one");
         Self { place, next, in_entry: None }
     }
+
+    /// Last record of the entry that is being handed out in parts.
+    pub(super) fn entry_last(&self) -> Option<Seqno> {
+        self.in_entry.map(|(_, last)| last)
+    }
 }
 
 /// The records of a batch, and where the cursor goes on after it.

@@ -122,6 +122,7 @@ impl<D: Disk> CursorHub<D> {
     /// retention acts upon it: a registration or removal may have been interrupted before its folder's sync. Damaged ones
     /// and those that are held are left alone.
     pub(crate) fn settle(&self) -> Result<()> {
+        assert!(lock(&self.held).is_empty(), "nobody holds a cursor of a store that is not open yet");
         self.disk.sync_dir(&self.dir).doing("sync", &self.dir)?;
         for name in super::names(&self.disk, &self.dir)? {
             let path = self.dir.join(format!("{name}{CURSOR_SUFFIX}"));
@@ -155,6 +156,7 @@ impl<D: Disk> CursorHub<D> {
 
     /// The cursor is dropped: its position is written, its register let go.
     pub(crate) fn let_go(&self, name: &str) -> Result<()> {
+        assert!(is_cursor_name(name), "{name:?} was checked before it was registered");
         let held = lock(&self.held).remove(name);
         let Some(held) = held else { return Ok(()) };
         let written = if planted!("confirm_lost_at_drop") { Ok(()) } else { held.write() };
@@ -197,10 +199,12 @@ impl<D: Disk> CursorHub<D> {
     pub(crate) fn exclusively<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
         let _here = lock(&self.exclusion);
         let path = self.dir.join(CURSORS_LOCK_FILE);
+        assert_eq!(path.parent(), Some(self.dir()), "the lock lies with the registers");
         let file = self.disk.open(&path, Access::Write { block_bytes: SLOT_BYTES }).doing("open", &path)?;
         let mut attempts = 0;
         while !file.try_lock_exclusive().doing("lock", &path)? {
             attempts += 1;
+            assert!(attempts <= LOCK_ATTEMPTS_MAX, "whoever waits too long is told");
             if attempts >= LOCK_ATTEMPTS_MAX {
                 return Err(Error::Locked { path, pid: None });
             }

@@ -7,6 +7,7 @@
 mod attach;
 mod batch;
 mod collect;
+mod home;
 mod hub;
 mod latest;
 mod reader;
@@ -24,19 +25,16 @@ use segments::{Lsn, Position, Seqno, StreamKind, UnixMicros};
 use crate::disk::Disk;
 use crate::error::{Error, Result};
 use crate::layout::is_cursor_name;
-use crate::shared::{Drive, Shared};
-use crate::stream::Stream;
-use crate::writer;
-
-pub(crate) use attach::{holds_from, info, names};
+pub(crate) use attach::{Registered, create_register, holds_from, info, names, open_register, remove_register};
 pub use batch::Batch;
 use collect::Progress;
+pub(crate) use home::{AttachedHome, Home, View, WriterHome};
 pub(crate) use hub::CursorHub;
-use hub::Held;
+pub(crate) use hub::Held;
 pub(crate) use latest::{entry_first, latest_entry};
 pub(crate) use reader::{SegmentView, StreamReader};
 pub use register::CursorState;
-pub(crate) use register::{decode as decode_register, peek, peek_listed};
+pub(crate) use register::{Owner, decode as decode_register, peek, peek_listed};
 pub(crate) use window::Place;
 
 /// Where a new cursor begins.
@@ -95,35 +93,29 @@ pub struct CursorInfo {
 #[derive(Debug)]
 pub struct Cursor<D: Disk> {
     name: String,
-    shared: Arc<Shared<D>>,
-    stream: Arc<Stream<D::File>>,
-    reader: StreamReader<D, Stream<D::File>>,
+    home: Arc<dyn Home<D>>,
+    reader: StreamReader<D, View<D>>,
     held: Arc<Held<D>>,
     progress: Progress,
     /// Entries of several records that were handed out and not confirmed: a position inside one is no position.
     open_entries: VecDeque<(Seqno, Seqno)>,
     /// Last record handed out by a batch that was finished.
     delivered: Seqno,
+    /// Cuts of the stream's history that this cursor knows to concern it no longer.
+    cuts_seen: usize,
 }
 
 impl<D: Disk> Cursor<D> {
     /// Begins to read after `at`. The register is let go again if that fails.
-    fn attach(
-        shared: &Arc<Shared<D>>,
-        stream: &Arc<Stream<D::File>>,
-        name: &str,
-        held: Arc<Held<D>>,
-        at: Position,
-    ) -> Result<Self> {
+    pub(crate) fn attach(home: Arc<dyn Home<D>>, name: &str, held: Arc<Held<D>>, at: Position) -> Result<Self> {
         assert!(is_cursor_name(name), "{name:?} was checked before it was registered");
-        assert!(Arc::ptr_eq(shared.stream(stream.kind), stream), "the stream is this store's");
         assert_eq!(held.confirmed(), at, "a cursor goes on behind what was confirmed");
-        stream.tail().add_reader();
+        home.enter();
         let mut cursor = Self {
             name: name.to_owned(),
-            shared: Arc::clone(shared),
-            stream: Arc::clone(stream),
-            reader: shared.reader(stream),
+            reader: home.reader(),
+            cuts_seen: home.cuts().len(),
+            home,
             held,
             progress: Progress::default(),
             open_entries: VecDeque::new(),
@@ -141,7 +133,7 @@ impl<D: Disk> Cursor<D> {
         self.check_kept(next, position)?;
         let place = self.reader.place_of(next)?;
         assert!(place.segment >= self.reader.start().segment, "what is kept lies at or behind the start");
-        place.check(&self.stream.geometry);
+        place.check(&self.home.geometry());
         self.progress = Progress::at(place, next);
         self.open_entries.clear();
         self.delivered = position.seqno;
@@ -159,12 +151,12 @@ impl<D: Disk> Cursor<D> {
     }
 
     fn below_start(&self, position: Position) -> Error {
-        let (name, stream, start) = (self.name.clone(), self.stream.kind, self.reader.start().seqno);
+        let (name, stream, start) = (self.name.clone(), self.home.kind(), self.reader.start().seqno);
         Error::CursorBelowStart { name, stream, position, start }
     }
 
     fn beyond_end(&self, position: Position) -> Error {
-        Error::CursorBeyondEnd { name: self.name.clone(), stream: self.stream.kind, position, end: self.end() }
+        Error::CursorBeyondEnd { name: self.name.clone(), stream: self.home.kind(), position, end: self.end() }
     }
 
     /// The cursor's name.
@@ -176,13 +168,13 @@ impl<D: Disk> Cursor<D> {
     /// The stream it reads.
     #[must_use]
     pub fn stream(&self) -> StreamKind {
-        self.stream.kind
+        self.home.kind()
     }
 
     /// End of the last complete durable entry of its stream.
     #[must_use]
     pub fn end(&self) -> Position {
-        self.stream.watermarks().durable_entry_end
+        self.home.end()
     }
 
     /// What the consumer has confirmed; durable after at most `confirm_delay`, or after [`Cursor::sync`].
@@ -197,13 +189,18 @@ impl<D: Disk> Cursor<D> {
     /// # Errors
     /// `Corrupt` where a record is not what was written, `Io`, `Closed`, `CursorBelowStart` where it was removed.
     pub fn next_batch(&mut self, limits: BatchLimits) -> Result<Option<Batch<'_, D>>> {
+        let end = self.home.end_for(self.progress.next)?.seqno;
+        self.check_uncut(self.delivered)?;
         self.check_kept(self.progress.next, self.held.confirmed())?;
-        let watermarks = self.stream.watermarks();
-        let end = watermarks.durable_entry_end.seqno;
         let next_before = self.progress.next;
         assert!(next_before > self.delivered, "what was handed out does not come again");
-        assert!(self.delivered <= watermarks.durable.seqno, "only what is durable was handed out");
-        let collected = collect::collect(&mut self.reader, &mut self.progress, end, limits)?;
+        let mut looked = collect::collect(&mut self.reader, &mut self.progress, end, limits);
+        // Another process removes what nobody holds, and this one hears of it when it looks.
+        while looked.is_err() && self.home.look_for_start()? {
+            self.check_kept(self.progress.next, self.held.confirmed())?;
+            looked = collect::collect(&mut self.reader, &mut self.progress, end, limits);
+        }
+        let collected = looked?;
         assert!(self.progress.next >= next_before, "looking goes forward");
         assert!(
             collected.as_ref().is_none_or(|batch| batch.after.next <= end.next()),
@@ -212,11 +209,32 @@ impl<D: Disk> Cursor<D> {
         Ok(collected.map(|collected| Batch::new(self, collected)))
     }
 
+    /// A writer that started again has kept what this cursor was given. It always has, unless the last groups before its
+    /// end were damaged; whoever was given those is told so, and never given others in their place.
+    fn check_uncut(&mut self, given: Seqno) -> Result<()> {
+        let cuts = self.home.cuts();
+        assert!(given >= self.delivered, "what was given comes after what was finished");
+        assert!(cuts.len() >= self.cuts_seen, "what was cut stays cut");
+        let Some(last_kept) = cuts[self.cuts_seen..].iter().min().copied() else { return Ok(()) };
+        // Of an entry that is handed out in parts, the last record counts: it will not come as it was.
+        let given = self.progress.entry_last().unwrap_or(given).max(given);
+        assert!(last_kept < Seqno::new(u64::MAX), "a cut is behind a record");
+        if last_kept < given {
+            return Err(self.beyond_end(Position { seqno: given, ..Position::default() }));
+        }
+        // What is still in memory of the cut records does not count any more.
+        self.reader.forget();
+        self.progress.place = self.reader.place_of(self.progress.next)?;
+        self.progress.place.check(&self.home.geometry());
+        assert!(self.progress.next > self.delivered, "what was handed out does not come again");
+        self.cuts_seen = cuts.len();
+        Ok(())
+    }
+
     fn finish(&mut self, progress: Progress, last: Seqno, entries: impl Iterator<Item = (Seqno, Seqno)>) {
         assert!(last > self.delivered, "batches go forward");
         assert!(progress.next > last, "what was handed out does not come again");
         assert!(progress.next >= self.progress.next, "a cursor goes forward");
-        assert!(last <= self.end().seqno, "only complete durable entries are handed out");
         self.delivered = last;
         self.progress = progress;
         for (first, entry_last) in entries.filter(|(first, last)| first < last) {
@@ -237,24 +255,11 @@ impl<D: Disk> Cursor<D> {
     /// Waits until there is an entry that was not handed out yet.
     ///
     /// # Errors
-    /// `Poisoned` or `Closed` where none will come.
+    /// `Poisoned` or `Closed` where none will come. In another process than the writer's it waits for the next writer
+    /// instead, and what says that it cannot read is an error.
     pub async fn wait(&self) -> Result<()> {
-        let next = self.progress.next;
-        assert!(next > self.delivered, "what was handed out is not waited for");
-        let mut watch = self.stream.watch();
-        loop {
-            let state = watch.borrow_and_update().clone();
-            assert!(state.durable.seqno <= state.durable_record, "an entry ends with a durable record");
-            if state.durable.seqno >= next {
-                return Ok(());
-            }
-            if let Some(cause) = state.poisoned {
-                return Err(Error::clone(&cause));
-            }
-            if state.closed || watch.changed().await.is_err() {
-                return Err(Error::Closed);
-            }
-        }
+        assert!(self.progress.next > self.delivered, "what was handed out is not waited for");
+        self.home.wait(self.progress.next).await
     }
 
     /// As [`Cursor::wait`], blocking, for at most `timeout`. False when nothing came.
@@ -262,32 +267,8 @@ impl<D: Disk> Cursor<D> {
     /// # Errors
     /// As [`Cursor::wait`].
     pub fn wait_blocking(&self, timeout: Duration) -> Result<bool> {
-        let next = self.progress.next;
-        let is_there = |stream: &Stream<D::File>| stream.watermarks().durable_entry_end.seqno >= next;
-        if self.shared.drive == Drive::Manual {
-            writer::drive_inline(&self.shared, || is_there(&self.stream));
-            return Ok(is_there(&self.stream));
-        }
-        assert!(next > self.delivered, "what was handed out is not waited for");
-        let begun = self.shared.environment.clock.elapsed();
-        let deadline = begun + timeout;
-        let mut front = self.stream.front();
-        loop {
-            if front.watermarks().durable_entry_end.seqno >= next {
-                return Ok(true);
-            }
-            if let Some(error) =
-                front.ended().filter(|error| matches!(error, Error::Poisoned { .. }) || self.shared.is_ended())
-            {
-                return Err(error.clone());
-            }
-            let now = self.shared.environment.clock.elapsed();
-            assert!(now >= begun, "this clock never goes back");
-            if now >= deadline {
-                return Ok(false);
-            }
-            front = self.stream.wait_changed_for(front, deadline - now);
-        }
+        assert!(self.progress.next > self.delivered, "what was handed out is not waited for");
+        self.home.wait_blocking(self.progress.next, timeout)
     }
 
     /// The consumer needs nothing up to `position`, the end of an entry that was handed out, any more. Durable after a
@@ -297,7 +278,8 @@ impl<D: Disk> Cursor<D> {
     /// `Invalid` for a position behind the confirmed one, beyond what was handed out, or inside an entry. `Closed`,
     /// `Poisoned`: it will not become durable, so the entries come again.
     pub fn confirm(&mut self, position: Position) -> Result<()> {
-        self.shared.check_open()?;
+        self.home.check_open()?;
+        self.home.check_active(&self.name)?;
         let confirmed = self.held.confirmed();
         let invalid =
             |why: String| Err(Error::Invalid(format!("cursor {} cannot confirm {position}: {why}", self.name)));
@@ -314,15 +296,14 @@ impl<D: Disk> Cursor<D> {
             return invalid(format!("it lies inside the entry of records {first} to {last}"));
         }
         if position.seqno > confirmed.seqno {
-            assert!(position.seqno <= self.stream.watermarks().durable.seqno, "only what is durable is handed out");
-            let now = self.shared.environment.clock.elapsed();
+            let now = self.home.now();
             assert!(self.open_entries.front().is_none_or(|(first, last)| first < last), "one record is no open entry");
             self.held.confirm(position, now);
             assert_eq!(self.held.confirmed(), position, "nobody else confirms for a held cursor");
-            self.shared.maintenance.note_confirmed(now);
+            self.home.note_confirmed(now);
         }
         // A store that ends first stops accepting and then writes what was confirmed: open here means it is included.
-        self.shared.check_open()
+        self.home.check_open()
     }
 
     /// Makes the confirmed position durable now.
@@ -337,8 +318,7 @@ impl<D: Disk> Cursor<D> {
     fn checked(&self, written: Result<()>) -> Result<()> {
         match written {
             Err(error) if !matches!(error, Error::Closed) => {
-                self.shared.poison(error.clone());
-                assert!(self.shared.failure().is_some(), "a position that could not be written stops the store");
+                self.home.fail(error.clone());
                 Err(error)
             }
             written => written,
@@ -350,10 +330,11 @@ impl<D: Disk> Cursor<D> {
     /// # Errors
     /// `CursorBelowStart` for records that were removed, `CursorBeyondEnd`, `Corrupt`, `Io`, `Closed`, `Poisoned`.
     pub fn seek(&mut self, to: Seek) -> Result<()> {
-        let shared = Arc::clone(&self.shared);
+        self.check_uncut(self.delivered)?;
         // A seek backwards is a new hold, as a registration is: from the look at the start until it is durable,
         // retention waits.
-        shared.while_open(|| shared.cursors.exclusively(|| self.seek_held(to)))?;
+        let home = Arc::clone(&self.home);
+        home.exclusively(&mut || self.seek_held(to))?;
         assert_eq!(self.held.confirmed().seqno, self.delivered, "everything before the place is confirmed");
         assert_eq!(self.progress.next, self.delivered.next(), "nothing is left out behind it");
         assert!(self.open_entries.is_empty(), "no entry is handed out in part");
@@ -378,7 +359,7 @@ impl<D: Disk> Cursor<D> {
     }
 
     /// The end of the last entry up to `lsn`, where the stream has all that ends beyond it.
-    fn position_at_lsn(&mut self, lsn: Lsn) -> Result<Position> {
+    pub(crate) fn position_at_lsn(&mut self, lsn: Lsn) -> Result<Position> {
         let at = Position { lsn, ..Position::default() };
         let end = self.end();
         if lsn > end.lsn {
@@ -392,13 +373,13 @@ impl<D: Disk> Cursor<D> {
         Ok(position)
     }
 
-    fn move_to(&mut self, position: Position) -> Result<()> {
+    pub(crate) fn move_to(&mut self, position: Position) -> Result<()> {
         let start = self.reader.start().seqno;
         assert!(position.seqno.next() >= start, "{position} lies below the start");
         // Where no complete entry is kept any more, a cursor waits in front of the first record to come.
         let is_at_start = position.seqno.next() == start;
         assert!(is_at_start || position.seqno <= self.end().seqno, "{position} lies beyond the end");
-        self.held.confirm(position, self.shared.environment.clock.elapsed());
+        self.held.confirm(position, self.home.now());
         let written = self.held.write_both();
         self.checked(written)?;
         assert_eq!(self.held.confirmed(), position, "nobody else confirms for a held cursor");
@@ -410,9 +391,6 @@ impl<D: Disk> Cursor<D> {
 
 impl<D: Disk> Drop for Cursor<D> {
     fn drop(&mut self) {
-        self.stream.tail().remove_reader();
-        if let Err(error) = self.shared.cursors.let_go(&self.name) {
-            self.shared.poison(error);
-        }
+        self.home.leave(&self.name);
     }
 }

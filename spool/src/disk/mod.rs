@@ -9,6 +9,7 @@ mod files;
 mod finish;
 mod map;
 mod memory;
+mod page;
 mod probe;
 mod pwrite;
 mod ring;
@@ -27,10 +28,12 @@ pub(crate) use finish::{ATTEMPTS_MAX, is_passing, resume_at};
 pub use finish::{read_exact_at, read_exact_direct, write_all_at};
 pub use map::FileMap;
 pub use memory::{KnownEnd, ProcessMemory};
+pub use page::{FilePage, PAGE_BYTES, PAGE_LINES, PageLine, PageUser, SharedPage};
 pub use pwrite::PwriteQueue;
 pub use ring::RingQueue;
 pub use sim::{
-    Fate, Fault, FaultCounts, FaultKind, Loss, OperationKind, Pending, SimDisk, SimFile, SimMap, SimQueue, Weather,
+    Fate, Fault, FaultCounts, FaultKind, Loss, OperationKind, Pending, SimDisk, SimFile, SimMap, SimPage, SimQueue,
+    Weather,
 };
 pub use system::{Backend, BackendInUse, SystemDisk, SystemQueue};
 
@@ -90,6 +93,8 @@ pub trait Disk: Clone + fmt::Debug + Send + Sync + 'static {
     type Queue: Queue<File = Self::File> + fmt::Debug;
     /// A whole file seen as bytes.
     type Map: AsRef<[u8]> + fmt::Debug + Send + Sync + 'static;
+    /// A page that processes share.
+    type Page: SharedPage;
 
     /// Which backend does the writing, for status and the log.
     fn backend(&self) -> BackendInUse;
@@ -122,6 +127,9 @@ pub trait Disk: Clone + fmt::Debug + Send + Sync + 'static {
         let (_, _) = (map, file);
         Ok(None)
     }
+    /// Maps the page that the processes of this host share through the file at `path`. `None` where a guest finds no whole
+    /// page there, or may not write to it.
+    fn shared_page(&self, path: &Path, user: PageUser) -> io::Result<Option<Self::Page>>;
     /// A queue for one committer, with up to `depth` operations in flight.
     fn queue(&self, depth: u32) -> io::Result<Self::Queue>;
     /// What this process may not forget when it opens a store again after a failed write.

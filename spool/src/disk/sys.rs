@@ -7,6 +7,8 @@ use std::mem::MaybeUninit;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::atomic::AtomicU32;
+use std::time::Duration;
 
 use super::Space;
 
@@ -105,6 +107,7 @@ pub(super) fn punch(file: &File, offset: u64, length: u64) -> io::Result<bool> {
 /// other medium than these pages, so there they may stay.
 pub(super) fn drop_cached(file: &File) -> io::Result<bool> {
     let length = usize::try_from(file.metadata()?.len()).map_err(io::Error::other)?;
+    assert!(libc::off_t::try_from(length).is_ok(), "a file's length is one of the kernel's");
     if length == 0 || is_in_memory(file)? {
         return Ok(true);
     }
@@ -154,4 +157,34 @@ pub(super) fn space(path: &Path) -> io::Result<Space> {
     // SAFETY: zeroed integers, then filled in by a call that succeeded.
     let found = unsafe { found.assume_init() };
     Ok(Space { free_bytes: found.f_bavail * found.f_frsize, total_bytes: found.f_blocks * found.f_frsize })
+}
+
+/// Sleeps while `word` is `expected`, for at most `timeout`. A wake-up, a change before, a signal and the end of the time
+/// are all one to the caller, who looks again. Other processes share the word through a mapping of a file.
+pub(super) fn futex_wait(word: &AtomicU32, expected: u32, timeout: Duration) -> io::Result<()> {
+    let seconds = libc::time_t::try_from(timeout.as_secs()).unwrap_or(libc::time_t::MAX);
+    let timeout = libc::timespec { tv_sec: seconds, tv_nsec: libc::c_long::from(timeout.subsec_nanos().cast_signed()) };
+    assert!((0..1_000_000_000).contains(&timeout.tv_nsec), "parts of a second are less than one");
+    assert!(word.as_ptr().is_aligned(), "the kernel takes whole words");
+    // SAFETY: the word and the time live through the call, and the kernel only reads them.
+    let woken =
+        unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT, expected, &raw const timeout) };
+    if woken == 0 {
+        return Ok(());
+    }
+    let error = io::Error::last_os_error();
+    match error.raw_os_error() {
+        Some(libc::EAGAIN | libc::ETIMEDOUT | libc::EINTR) => Ok(()),
+        _ => Err(error),
+    }
+}
+
+/// Wakes all who sleep on `word`. Nobody can be told of a failure, and whoever sleeps looks again after a while.
+pub(super) fn futex_wake_all(word: &AtomicU32) {
+    assert!(word.as_ptr().is_aligned(), "the kernel takes whole words");
+    // SAFETY: the kernel takes the address for a name and reads nothing.
+    let woken = unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, libc::c_int::MAX) };
+    if woken < 0 {
+        tracing::debug!(error = %io::Error::last_os_error(), "no reader could be woken");
+    }
 }

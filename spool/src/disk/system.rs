@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use super::files::identity_of;
 use super::{
-    Access, AlignedBuffer, Completion, Disk, Disturbance, FileIdentity, FileMap, ProcessMemory, PwriteQueue, Queue,
-    RingQueue, Space, SystemFile, Token, probe, sys,
+    Access, AlignedBuffer, Completion, Disk, Disturbance, FileIdentity, FileMap, FilePage, PageUser, ProcessMemory,
+    PwriteQueue, Queue, RingQueue, Space, SystemFile, Token, probe, sys,
 };
 
 /// Which backend the configuration asks for.
@@ -80,6 +80,7 @@ impl SystemDisk {
 impl Disk for SystemDisk {
     type File = SystemFile;
     type Map = FileMap;
+    type Page = FilePage;
     type Queue = SystemQueue;
 
     fn backend(&self) -> BackendInUse {
@@ -148,6 +149,10 @@ impl Disk for SystemDisk {
 
     fn disturbance(&self, map: &FileMap, file: &SystemFile) -> io::Result<Option<Disturbance>> {
         map.disturbance(file)
+    }
+
+    fn shared_page(&self, path: &Path, user: PageUser) -> io::Result<Option<FilePage>> {
+        FilePage::open(path, user)
     }
 
     fn queue(&self, depth: u32) -> io::Result<SystemQueue> {

@@ -93,8 +93,9 @@ fn put_page_under(address: usize) -> bool {
     let page = ptr::without_provenance_mut(address - into_page);
     let flags = libc::MAP_FIXED | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
     // SAFETY: the page belongs to a mapping of this crate that is alive, for the interrupted thread has borrowed it. It is
-    // replaced by a page of zeros that can be read as before; that its bytes changed is what the mark says.
-    unsafe { libc::mmap(page, page_bytes, libc::PROT_READ, flags, -1, 0) == page }
+    // replaced by a page of zeros that can be read as before; that its bytes changed is what the mark says. It can be written
+    // to as well, because the page that processes share is; nobody writes to the other mappings.
+    unsafe { libc::mmap(page, page_bytes, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) == page }
 }
 
 /// Gives the signal to whoever was asked before. The default kills; what cannot be done from here is done by the kernel

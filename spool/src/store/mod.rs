@@ -218,6 +218,7 @@ impl<D: Disk> Inner<D> {
             stream.prepared().clear();
             stream.publish_end(&ended);
         }
+        self.shared.control.end();
         drop(lock(&self.shared.store_lock).take());
     }
 }

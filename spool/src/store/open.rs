@@ -6,6 +6,7 @@ use std::sync::Arc;
 use segments::{StreamKind, parse_segment_file_name, planted};
 
 use super::{Inner, STREAMS, Store, spawn};
+use crate::control::{ControlWriter, Published};
 use crate::cursor::CursorHub;
 use crate::disk::Disk;
 use crate::environment::Environment;
@@ -75,8 +76,10 @@ impl<D: Disk> Store<D> {
             recovered.into_iter().map(|(kind, stream)| open_stream(kind, stream, marks.marks(), options)).unzip();
         assert_eq!(streams.len(), STREAMS.len(), "every stream is opened");
         let committer = Committer::new(queue, streams.iter().cloned().zip(times));
+        let control = ControlWriter::begin(&disk, dir, store, environment.clock.now());
         let shared = Arc::new(Shared {
             cursors,
+            control,
             disk,
             dir: dir.to_owned(),
             store,
@@ -97,6 +100,7 @@ impl<D: Disk> Store<D> {
             housekeeping: Mutex::default(),
         });
         shared.check_begin();
+        shared.streams.iter().for_each(|stream| shared.control.publish(stream.kind, recovered_end(stream)));
         Self::start(shared, report)
     }
 
@@ -279,4 +283,22 @@ fn open_stream<F>(
     let tail_bytes_max = options.tail_memory_bytes_max;
     let RecoveredStream { table, prepared, last_written_at, .. } = recovered;
     (Arc::new(Stream::new(kind, epoch, geometry, front, table, prepared, tail_bytes_max)), last_written_at)
+}
+
+/// What readers in other processes are told before anything new is durable.
+fn recovered_end<F>(stream: &Stream<F>) -> Published {
+    let (durable, watermarks) = (stream.table().durable(), stream.watermarks());
+    let written_at = stream.table().get(durable.segment).map(|entry| entry.info.last_written_at).unwrap_or_default();
+    assert!(durable.is_none() || durable.position.seqno == watermarks.durable.seqno, "all that is there is durable");
+    assert!(watermarks.durable_entry_end.seqno <= watermarks.durable.seqno, "an entry ends with a record");
+    assert_eq!(durable.segment.get() == 0, durable.offset == 0, "an end lies in a segment");
+    Published {
+        generation: 0,
+        epoch: stream.epoch,
+        segment: durable.segment,
+        offset: durable.offset,
+        record: watermarks.durable.seqno,
+        entry_end: watermarks.durable_entry_end,
+        written_at,
+    }
 }

@@ -157,12 +157,14 @@ impl<F> Stream<F> {
         wait_for(&self.changed, front, timeout)
     }
 
-    /// Makes a group durable for everyone: moves the watermark, gives its room back, wakes the waiters once.
-    pub(crate) fn publish_durable(&self, to: Position, entry_end: Position, freed_bytes: usize) {
+    /// Makes a group durable for everyone here: moves the watermark, gives its room back, wakes the waiters once. False
+    /// where the store has failed meanwhile, so that nobody may hear of it.
+    #[must_use]
+    pub(crate) fn publish_durable(&self, to: Position, entry_end: Position, freed_bytes: usize) -> bool {
         assert!(entry_end.seqno <= to.seqno, "an entry ends with a record: {entry_end} above {to}");
         let mut front = self.front();
         if !front.make_durable(to, entry_end, freed_bytes) {
-            return;
+            return false;
         }
         // Under the front's lock, so that whoever sees the watermark sees this too.
         self.state.send_modify(|state| {
@@ -174,6 +176,7 @@ impl<F> Stream<F> {
         drop(front);
         self.changed.notify_all();
         self.room.notify_waiters();
+        true
     }
 
     /// Tells everyone that nothing more will come.

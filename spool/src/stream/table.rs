@@ -251,6 +251,28 @@ impl SegmentTable {
         self.durable = durable;
     }
 
+    /// Notes a whole segment that its footer describes, parts of which may be known. The caller has seen that it fits.
+    pub(crate) fn add_whole(&mut self, entry: SegmentEntry) {
+        let (id, info) = (entry.info.id, entry.info.clone());
+        assert!(matches!(info.state, SegmentState::Full | SegmentState::Sealed), "a footer describes what is whole");
+        info.check();
+        match self.entries.get_mut(&id) {
+            None => self.add(entry),
+            Some(known) => {
+                assert_eq!(known.incarnation, entry.incarnation, "one life of a file");
+                assert!(known.info.last_seqno <= info.last_seqno && known.info.used_bytes <= info.used_bytes);
+                *known = entry;
+            }
+        }
+        let entry_end = if info.last_entry.seqno == Seqno::NONE { self.durable.position } else { info.last_entry };
+        let position = Position { seqno: info.last_seqno, ..entry_end };
+        assert!(position.seqno >= self.durable.position.seqno, "the durable end moves on");
+        assert!(id >= self.durable.segment, "the durable end moves on");
+        assert!(entry_end.seqno <= position.seqno, "an entry ends with a record");
+        self.durable = Mark { segment: id, offset: info.used_bytes, position };
+        self.check();
+    }
+
     /// The segment that holds `seqno`, if it is durable.
     pub(crate) fn holding(&self, seqno: Seqno) -> Option<&SegmentEntry> {
         self.entries.values().rev().find(|entry| {

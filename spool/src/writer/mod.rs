@@ -21,6 +21,7 @@ use segments::planted;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use crate::control::Published;
 use crate::disk::{ATTEMPTS_MAX, Completion, Disk, DiskFile, Queue, Token, is_passing, resume_at, write_all_at};
 use crate::error::{Error, IoContext, Result};
 use crate::layout::segment_path;
@@ -362,6 +363,15 @@ impl<D: Disk> Committer<D> {
         let durable = lane.take_durable();
         let Some(last) = durable.last() else { return };
         let (end, entry_end, segment) = (last.group.end, last.entry_end, last.group.segment);
+        let published = Published {
+            generation: 0,
+            epoch: stream.epoch,
+            segment,
+            offset: last.group.end_offset,
+            record: end.seqno,
+            entry_end,
+            written_at: last.group.written_at,
+        };
         assert!(end.seqno >= entry_end.seqno);
         assert!(
             lane.active.as_ref().is_some_and(|active| active.header.segment >= segment),
@@ -372,7 +382,10 @@ impl<D: Disk> Committer<D> {
         let freed_bytes = durable.iter().map(|flight| flight.charged_bytes).sum();
         durable.iter().for_each(|flight| stream.table().add_durable(&flight.group));
         let released: Vec<_> = durable.into_iter().flat_map(|flight| stream.tail().push(tail_group(flight))).collect();
-        stream.publish_durable(end, entry_end, freed_bytes);
+        if stream.publish_durable(end, entry_end, freed_bytes) {
+            // Last: who hears of it in another process finds it durable here as well.
+            shared.control.publish(stream.kind, published);
+        }
         let mut front = stream.front();
         released.into_iter().filter_map(Arc::into_inner).for_each(|buffer| front.give_back(buffer));
         drop(front);

@@ -14,11 +14,13 @@
 //! | `crash.rs` | a crash at every operation of a store's life |
 //! | `poison.rs` | every write and every sync failing once: nobody hangs, nothing false is acknowledged |
 //! | `cursors.rs` | complete entries only, rotation, cut chains, large entries, confirm, seek, named refusals |
+//! | `attached.rs` | readers in other processes: the same answers, through restarts of the writer, whatever the control page says |
 //! | `retention.rs` | what cursors need stays; what nobody needs goes; files are recycled |
 //! | `damage.rs` | what is refused stays as it was; states are below the mark when they are acknowledged |
 //! | `refusals.rs` | bad input: newer format, foreign files, damage below the mark, locks, fallback |
 
 mod append;
+mod attached;
 mod crash;
 mod cursors;
 mod damage;

@@ -61,8 +61,9 @@ fn check<W: World>(world: &W, torn: usize, is_whole: bool) {
     world.crash();
     let before = world.files();
     drop(world.open());
+    let changed = world.files().into_iter().filter(|file| !before.contains(file)).map(|(path, _)| path);
+    // The control page's generation goes up as well; nothing rests on that page.
+    let changed: Vec<_> = changed.filter(|path| path.as_os_str() != "control").collect();
     // The register counts the openings; nothing else moves.
-    let changed: Vec<_> =
-        world.files().into_iter().filter(|file| !before.contains(file)).map(|(path, _)| path).collect();
     assert_eq!(changed, [Path::new("marks")], "torn at {torn}: what a further recovery changed");
 }

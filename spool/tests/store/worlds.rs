@@ -8,7 +8,8 @@ use std::sync::Arc;
 use segments::{Lsn, Position, RecordKind, Seqno, StreamKind, TimelineId};
 use spool::disk::{Loss, SimDisk, SystemDisk};
 use spool::{
-    Backend, BatchLimits, Cursor, Disk, Drive, Environment, RecordInput, Result, SimClock, Store, StoreOptions,
+    AttachOptions, AttachedStore, Backend, BatchLimits, Cursor, Disk, Drive, Environment, RecordInput, Result,
+    SimClock, Store, StoreOptions,
 };
 
 pub const TXN: StreamKind = StreamKind::Txn;
@@ -25,6 +26,8 @@ pub trait World {
     fn disk(&self) -> Self::Disk;
     fn create_with(&self, options: &StoreOptions) -> Result<Store<Self::Disk>>;
     fn open_with(&self, options: &StoreOptions) -> Result<Store<Self::Disk>>;
+    /// A reader as another process would have it.
+    fn attach(&self) -> AttachedStore<Self::Disk>;
     /// The worst end that the backend can give: what is not synced is lost where that can be simulated; on real files
     /// the process forgets everything. Stores of before must be gone.
     fn crash(&self);
@@ -79,6 +82,10 @@ impl<const RING: bool> World for SystemWorld<RING> {
 
     fn open_with(&self, options: &StoreOptions) -> Result<Store<SystemDisk>> {
         Store::open(&self.dir(), &Self::options(options))
+    }
+
+    fn attach(&self) -> AttachedStore<SystemDisk> {
+        AttachedStore::attach(&self.dir(), &AttachOptions::default()).expect("attached")
     }
 
     fn crash(&self) {}
@@ -166,6 +173,12 @@ impl World for SimWorld {
 
     fn open_with(&self, options: &StoreOptions) -> Result<Store<SimDisk>> {
         Store::open_on(self.disk.borrow().clone(), self.environment.clone(), Drive::Manual, &self.dir(), options)
+    }
+
+    fn attach(&self) -> AttachedStore<SimDisk> {
+        let (disk, environment) = (self.disk(), self.environment.clone());
+        let options = AttachOptions::default();
+        AttachedStore::attach_on(disk, environment, Drive::Manual, &self.dir(), &options).expect("attached")
     }
 
     fn crash(&self) {

@@ -42,6 +42,8 @@
 //! - a sync of a folder, a creation, a rename, a removal or an allocation fails and changes nothing; the journal keeps
 //!   what is pending, and a later sync covers it;
 //! - direct files refuse what real direct files refuse: unaligned offset, length or memory;
+//! - pages that processes share ([`super::Disk::shared_page`]) outlive a killed process as they are; a crash of the machine
+//!   leaves them as they were, empty, or with noise in them. They are no files here: nothing may rest on them.
 //! - only where a test asks for it ([`Weather::corrupting`]): a flipped bit, a block at another place, at two places, or
 //!   exchanged with its neighbour. Which ones follows from the bytes and their place.
 //!
@@ -59,6 +61,7 @@ mod inode;
 mod locks;
 mod names;
 mod operations;
+mod page;
 mod plan;
 mod queue;
 mod ranges;
@@ -73,11 +76,12 @@ use std::time::Duration;
 
 pub use self::crash::{Fate, Loss, Pending};
 pub use self::file::{SimFile, SimMap};
+pub use self::page::SimPage;
 pub use self::plan::{Fault, OperationKind};
 pub use self::queue::SimQueue;
 use self::state::State;
 pub use self::weather::{FaultCounts, FaultKind, Weather};
-use super::{Access, BackendInUse, Disk, FileIdentity, ProcessMemory, Space};
+use super::{Access, BackendInUse, Disk, FileIdentity, PageUser, ProcessMemory, Space};
 use crate::environment::{Clock, SimClock};
 
 /// A simulated machine with one file system. Clones are the same machine.
@@ -282,6 +286,7 @@ impl Disk for SimDisk {
     type File = SimFile;
     type Queue = SimQueue;
     type Map = SimMap;
+    type Page = SimPage;
 
     fn backend(&self) -> BackendInUse {
         BackendInUse { name: "simulated", fallback_reason: None }
@@ -336,6 +341,10 @@ impl Disk for SimDisk {
 
     fn map(&self, file: &SimFile) -> io::Result<SimMap> {
         file.map()
+    }
+
+    fn shared_page(&self, path: &Path, user: PageUser) -> io::Result<Option<SimPage>> {
+        self.state().shared_page(path, user)
     }
 
     fn queue(&self, depth: u32) -> io::Result<SimQueue> {

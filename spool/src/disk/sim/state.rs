@@ -12,6 +12,7 @@ use super::crash::{Decide, Fate, Loss, Pending, SeededCrash};
 use super::dice::Dice;
 use super::inode::Inode;
 use super::names::{Names, key_of, path_of};
+use super::page::Pages;
 use super::plan::{Fault, OperationKind, Plan};
 use super::trace::Trace;
 use super::weather::{FaultCounts, FaultKind, Weather};
@@ -61,6 +62,7 @@ pub(super) struct State {
     pub(super) names: Names,
     pub(super) inodes: BTreeMap<u64, Inode>,
     pub(super) flights: Vec<Flight>,
+    pub(super) pages: Pages,
     /// Open file descriptions, each with its file.
     handles: Vec<(u64, u64)>,
     last_inode: u64,
@@ -242,10 +244,13 @@ impl State {
     }
 
     pub(super) fn crash(&mut self, loss: Loss) {
+        // Whoever had it mapped is gone with the machine before.
+        self.pages = self.pages.clone();
         match loss {
             Loss::Process => self.kill(),
             Loss::Unsynced => self.crash_with(&mut |_| Fate::Old),
             Loss::Seeded(seed) => {
+                self.pages.crash(seed);
                 let mut seeded = SeededCrash::new(seed);
                 self.crash_with(&mut |asked| seeded.decide(asked));
             }
