@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use serde::{Deserialize, Serialize};
 use spool::Disk;
-use spool::disk::{Access, BackendInUse, FileIdentity, FileMap, ProcessMemory, Space, SystemDisk};
+use spool::disk::{Access, BackendInUse, FileIdentity, FileMap, FilePage, PageUser, ProcessMemory, Space, SystemDisk};
 
 pub use file::TracedFile;
 pub use point::{Moment, POINTS, Place, Point};
@@ -141,6 +141,7 @@ impl Disk for TracedDisk {
     type File = TracedFile;
     type Queue = TracedQueue;
     type Map = FileMap;
+    type Page = FilePage;
 
     fn backend(&self) -> BackendInUse {
         self.inner.backend()
@@ -189,6 +190,10 @@ impl Disk for TracedDisk {
 
     fn map(&self, file: &TracedFile) -> io::Result<FileMap> {
         self.inner.map(file.inner())
+    }
+
+    fn shared_page(&self, path: &Path, user: PageUser) -> io::Result<Option<FilePage>> {
+        self.inner.shared_page(path, user)
     }
 
     fn queue(&self, depth: u32) -> io::Result<TracedQueue> {
