@@ -187,9 +187,11 @@ impl<D: Disk> Examination<'_, D> {
         Err(Error::Locked { path: path.to_owned(), pid: None })
     }
 
-    /// Reads go around the page cache, or the cache is emptied first.
+    /// The page cache is emptied, because it may show what the medium does not have: to recovery itself where reads do
+    /// not go around it, and in any case to whoever looks at the store from outside.
     fn drop_cached(&self, file: &D::File, path: &Path) -> Result<()> {
-        if file.is_direct() || file.drop_cached().doing("drop cached pages of", path)? {
+        let dropped = file.drop_cached();
+        if file.is_direct() || dropped.doing("drop cached pages of", path)? {
             return Ok(());
         }
         let message = "its cached pages stay, so what is read may not be on the medium; stop whoever maps the file";
