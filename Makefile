@@ -15,7 +15,7 @@ PROGRAMS := walspool walspool-inspect
 TAIL_SEEDS := $(if $(filter command% environment%,$(origin SEEDS)),$(SEEDS),100000)
 
 .DEFAULT_GOAL := help
-.PHONY: help build install demo crash sim damage tail fuzz test test-big test-schedules stress lint format bench servers clean distclean planted
+.PHONY: help build install demo crash sim damage tail fuzz test test-big test-schedules stress soak-cursors lint format bench servers clean distclean planted
 
 help: ## print this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-18s %s\n", $$1, $$2 }'
@@ -60,6 +60,11 @@ stress: ## 8 readers while REMOVALS segments on each backend are removed and rec
 	$(CARGO) build --release -p walspool-concurrency
 	mkdir -p tests/results "$(STRESS_DIR)"
 	$(OUT)/walspool-concurrency stress "$(STRESS_DIR)" --removals $(REMOVALS) --result tests/results/stress-$(shell date +%F).json
+
+soak-cursors: ## 8 readers in 8 processes under a saturated writer, retention on, kill -9 of any of them, for MINUTES=10 in STRESS_DIR; result to tests/results
+	$(CARGO) build --release -p walspool-concurrency
+	mkdir -p tests/results "$(STRESS_DIR)"
+	@$(OUT)/walspool-concurrency soak "$(STRESS_DIR)" --seconds $$(( $(or $(MINUTES),10) * 60 )) --record tests/results
 
 crash: ## real crashes on real files, as root: kill -9, file systems shut down, write caches lost; SIGBUS and EIO under mappings on ext4 and xfs (CYCLES=10; RECORD=1 keeps the results)
 	$(CARGO) build --release -p walspool-crash

@@ -111,6 +111,7 @@ impl<D: Disk> AttachedStore<D> {
 
     fn check_registered(&self, name: &str) -> Result<()> {
         let listed = crate::cursor::names(&self.inner.disk, self.inner.cursors.dir())?;
+        assert!(self.inner.cursors.dir().starts_with(&self.inner.dir), "registers lie in the store");
         match is_cursor_name(name) && listed.iter().any(|found| found == name) {
             true => Ok(()),
             false => Err(Error::Unregistered { name: name.to_owned() }),

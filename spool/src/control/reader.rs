@@ -39,6 +39,7 @@ impl<D: Disk> ControlReader<D> {
     fn page(&self) -> Option<Arc<D::Page>> {
         assert!(self.path.ends_with(CONTROL_FILE), "the page has one name");
         let mut known = lock(&self.page);
+        assert!(self.path.file_name().is_some(), "the page lies in a store");
         let is_ours = |page: &Arc<D::Page>| has_identity(page.lines(), self.store);
         if let Some(page) = known.as_ref().filter(|page| is_ours(page)) {
             return Some(Arc::clone(page));

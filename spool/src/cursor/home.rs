@@ -300,6 +300,7 @@ impl<D: Disk> Home<D> for AttachedHome<D> {
             assert_ne!(next, Seqno::NONE, "records count from one");
             loop {
                 changes.mark_unchanged();
+                assert!(!self.store.idle_poll().is_zero(), "whoever waits sleeps");
                 self.store.check_open()?;
                 if self.stream.advance(next)?.seqno >= next {
                     return Ok(());

@@ -200,6 +200,12 @@ fn commit() -> String {
     if is_changed { head + "+" } else { head }
 }
 
+/// Today, as YYYY-MM-DD.
+#[must_use]
+pub fn today() -> String {
+    date(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs())
+}
+
 /// The day of a moment, as YYYY-MM-DD (civil-from-days; the era of 400 years has 146,097 days).
 fn date(at: u64) -> String {
     let days = at / 86_400 + 719_468;
