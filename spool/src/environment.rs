@@ -1,7 +1,7 @@
 //! Time and randomness, given to the store from outside so that a simulation can replay them.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use segments::UnixMicros;
@@ -102,6 +102,8 @@ impl Random for SystemRandom {
 #[derive(Debug, Default)]
 pub struct SimClock {
     micros: AtomicU64,
+    /// What the wall clock is wrong by.
+    wrong_by_micros: AtomicI64,
 }
 
 /// 2023-11-14, so that simulated times look like times.
@@ -127,9 +129,18 @@ impl SimClock {
     }
 }
 
+impl SimClock {
+    /// Sets the wall clock wrong by so many microseconds, ahead or behind; the other clock goes on as before.
+    pub fn set_wrong_by(&self, micros: i64) {
+        self.wrong_by_micros.store(micros, Ordering::SeqCst);
+    }
+}
+
 impl Clock for SimClock {
     fn now(&self) -> UnixMicros {
-        UnixMicros::new(SIM_START_MICROS + self.micros.load(Ordering::SeqCst))
+        let right = SIM_START_MICROS + self.micros.load(Ordering::SeqCst);
+        assert!(right >= SIM_START_MICROS, "simulations last less than ages");
+        UnixMicros::new(right.saturating_add_signed(self.wrong_by_micros.load(Ordering::SeqCst)))
     }
 
     fn elapsed(&self) -> Duration {
@@ -170,5 +181,8 @@ mod tests {
         clock.advance(Duration::from_millis(3));
         assert_eq!(one.clock.now().get() - before.get(), 3000);
         assert_eq!(one.clock.elapsed(), Duration::from_millis(3));
+        clock.set_wrong_by(-2000);
+        assert_eq!(one.clock.now().get() - before.get(), 1000, "the wall clock jumps");
+        assert_eq!(one.clock.elapsed(), Duration::from_millis(3), "the other one does not");
     }
 }

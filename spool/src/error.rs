@@ -195,8 +195,54 @@ pub enum Error {
         /// Its register.
         path: PathBuf,
     },
+    /// A pin of this name is there already.
+    #[error("pin {name} is there already; remove it first, or choose another name")]
+    PinExists {
+        /// The pin.
+        name: String,
+    },
+    /// No pin or restartpoint of this name.
+    #[error("there is no {kind} {name}; list them to see which there are")]
+    NoHold {
+        /// `pin` or `restartpoint`.
+        kind: &'static str,
+        /// Its name.
+        name: String,
+    },
+    /// What a hold should keep was removed.
+    #[error(
+        "{kind} {name} cannot hold {stream} from {at} on: everything up to {start} was removed; choose a position at or above that"
+    )]
+    HoldBelowStart {
+        /// `pin` or `restartpoint`.
+        kind: &'static str,
+        /// Its name.
+        name: String,
+        /// The stream.
+        stream: StreamKind,
+        /// The position asked for.
+        at: segments::Lsn,
+        /// Where the last entry ends that was removed.
+        start: segments::Lsn,
+    },
+    /// A hold beyond everything that is there.
+    #[error("{kind} {name} cannot hold {stream} from {at} on: the stream ends at {end}; choose a position up to that")]
+    HoldBeyondEnd {
+        /// `pin` or `restartpoint`.
+        kind: &'static str,
+        /// Its name.
+        name: String,
+        /// The stream.
+        stream: StreamKind,
+        /// The position asked for.
+        at: segments::Lsn,
+        /// The stream's end.
+        end: segments::Lsn,
+    },
     /// The cursor was given up to free space.
-    #[error("cursor {name} has expired: its records were given up to free space; load the consumer again")]
+    #[error(
+        "cursor {name} has expired: its records were given up to free space; remove it, load the consumer again and register it anew"
+    )]
     CursorExpired {
         /// The cursor.
         name: String,

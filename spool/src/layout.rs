@@ -5,7 +5,7 @@
 //! marks                     identity of the store, start and mark of each stream
 //! control                   what the writer tells readers in other processes; nothing rests on it
 //! txn/ wal/ manifest/ ledger/   segments, named by ordinal
-//! cursors/                  one register per cursor, and `lock`
+//! cursors/                  one register per cursor, pin and restartpoint, and `lock`
 //! pool/                     files being prepared and files to be recycled
 //! ```
 
@@ -20,6 +20,10 @@ pub(crate) const POOL_DIR: &str = "pool";
 pub(crate) const CURSORS_DIR: &str = "cursors";
 pub(crate) const CURSORS_LOCK_FILE: &str = "lock";
 pub(crate) const CURSOR_SUFFIX: &str = ".cursor";
+/// Registers of operators' holds.
+pub(crate) const PIN_SUFFIX: &str = ".pin";
+/// Registers of standbys' holds.
+pub(crate) const RESTARTPOINT_SUFFIX: &str = ".restartpoint";
 /// Files in the pool that may become segments.
 pub(crate) const FREE_SUFFIX: &str = ".free";
 /// Files that were not finished; removed when a store is opened.
@@ -31,6 +35,10 @@ const FILE_NAME_BYTES_MAX: usize = 255;
 const _: () = assert!(
     CURSOR_NAME_BYTES_MAX + CURSOR_SUFFIX.len() + UNFINISHED_SUFFIX.len() <= FILE_NAME_BYTES_MAX,
     "a register has a file name, also before it is whole"
+);
+const _: () = assert!(
+    CURSOR_NAME_BYTES_MAX + RESTARTPOINT_SUFFIX.len() + UNFINISHED_SUFFIX.len() <= FILE_NAME_BYTES_MAX,
+    "a hold's register has a file name, also before it is whole"
 );
 const _: () = assert!(MARKS_FILE.len() + UNFINISHED_SUFFIX.len() <= FILE_NAME_BYTES_MAX);
 const _: () = assert!(CURSOR_SUFFIX.len() > 1 && CURSOR_SUFFIX.as_bytes()[0] == b'.', "a suffix begins with a dot");
@@ -50,7 +58,7 @@ pub(crate) fn cursor_path(store: &Path, name: &str) -> PathBuf {
     store.join(CURSORS_DIR).join(format!("{name}{CURSOR_SUFFIX}"))
 }
 
-/// True for names that a cursor may have: they are file names and labels.
+/// True for names that a cursor, a pin or a standby may have: they are file names and labels.
 pub(crate) fn is_cursor_name(name: &str) -> bool {
     let good = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     let is_name = !name.is_empty() && name.len() <= CURSOR_NAME_BYTES_MAX && !name.starts_with('.');

@@ -42,6 +42,15 @@ pub struct StoreOptions {
     pub keep_age_min: Duration,
     /// Segments removed in one pass and stream.
     pub removals_per_pass_max: usize,
+    /// Retention: false keeps every segment, whoever needs it.
+    pub is_retention_enabled: bool,
+    /// Retention: from this size of the store on, consumers that agreed to it are given up. The store itself grows on:
+    /// who appends looks at [`crate::Store::store_bytes`] and waits.
+    pub store_bytes_max: u64,
+    /// Retention: with fewer free bytes on the file system than this, the same.
+    pub reserve_bytes: u64,
+    /// Retention: names of the cursors that are marked expired, rather than hold more than that.
+    pub expire_on_overflow: Vec<String>,
 }
 
 impl Default for StoreOptions {
@@ -62,6 +71,10 @@ impl Default for StoreOptions {
             keep_bytes_min: 0,
             keep_age_min: Duration::ZERO,
             removals_per_pass_max: 64,
+            is_retention_enabled: true,
+            store_bytes_max: u64::MAX,
+            reserve_bytes: 0,
+            expire_on_overflow: Vec::new(),
         }
     }
 }

@@ -39,8 +39,9 @@ pub struct SegmentFile {
     pub footer: Option<Footer>,
 }
 
+/// A stream's segments as they were when they were looked at.
 #[derive(Debug)]
-struct StaticView {
+pub(crate) struct StaticView {
     table: Mutex<SegmentTable>,
 }
 
@@ -174,15 +175,29 @@ impl<D: Disk> ReadOnlyStore<D> {
     /// As [`ReadOnlyStore::segments`].
     pub fn latest_state(&self, stream: StreamKind) -> Result<Option<StateEntry>> {
         let end = self.entry_end(stream)?;
-        let StreamMarks { epoch, geometry, .. } = *self.marks.stream(stream);
-        let view = Arc::new(StaticView { table: Mutex::new(self.table(stream)?) });
-        let reader =
-            StreamReader::new(self.disk.clone(), self.dir.clone(), self.marks.store, stream, epoch, geometry, view);
-        let found = latest_entry(reader, end, STATE_BYTES_MAX)?;
+        let found = latest_entry(self.reader(stream)?, end, STATE_BYTES_MAX)?;
         assert!(found.as_ref().is_none_or(|state| state.seqno == end.seqno), "the newest one and no other");
         assert!(found.as_ref().is_none_or(|state| state.body.len() <= STATE_BYTES_MAX), "the limit was kept");
         assert!(end.seqno != Seqno::NONE || found.is_none(), "without an entry there is no state");
         Ok(found)
+    }
+
+    /// A reader of what is seen of a stream at the moment.
+    pub(crate) fn reader(&self, stream: StreamKind) -> Result<StreamReader<D, StaticView>> {
+        let StreamMarks { epoch, geometry, .. } = *self.marks.stream(stream);
+        let (disk, dir, store) = (self.disk.clone(), self.dir.clone(), self.marks.store);
+        assert!(STREAMS.contains(&stream), "a permanent stream");
+        let view = Arc::new(StaticView { table: Mutex::new(self.table(stream)?) });
+        Ok(StreamReader::new(disk, dir, store, stream, epoch, geometry, view))
+    }
+
+    pub(crate) fn disk(&self) -> &D {
+        &self.disk
+    }
+
+    /// The mark register as it is now.
+    pub(crate) fn fresh_marks(&self) -> Result<Marks> {
+        MarkRegister::peek(&self.disk, &self.dir)
     }
 
     /// Every registered cursor.

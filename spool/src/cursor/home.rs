@@ -146,8 +146,8 @@ impl<D: Disk> Home<D> for WriterHome<D> {
         self.shared.check_open()
     }
 
-    fn check_active(&self, _name: &str) -> Result<()> {
-        Ok(())
+    fn check_active(&self, name: &str) -> Result<()> {
+        self.shared.cursors.check_active(name)
     }
 
     fn note_confirmed(&self, now: Duration) {

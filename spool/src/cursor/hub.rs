@@ -7,14 +7,15 @@ use std::time::Duration;
 
 use segments::{Position, StreamKind, planted};
 
-use super::register::Register;
-use crate::disk::{Access, Disk, DiskFile};
+use super::register::{CursorState, Register, peek_listed};
+use crate::disk::Disk;
 use crate::environment::Environment;
 use crate::error::{Error, IoContext, Result};
-use crate::layout::{CURSOR_SUFFIX, CURSORS_DIR, CURSORS_LOCK_FILE, is_cursor_name};
+use crate::exclusion::exclusively;
+use crate::layout::{CURSOR_SUFFIX, CURSORS_DIR, is_cursor_name};
 use crate::mark::SLOT_BYTES;
 use crate::stream::lock;
-use crate::sync::{Mutex, sleep};
+use crate::sync::Mutex;
 
 /// A held cursor's confirmed position, on its way to the register.
 #[derive(Debug)]
@@ -28,11 +29,18 @@ struct HeldState<D: Disk> {
     register: Option<Register<D>>,
     confirmed: Position,
     confirmed_at: Duration,
+    /// Its records were given up: nothing more is read or confirmed.
+    is_expired: bool,
 }
 
 impl<D: Disk> Held<D> {
     pub(crate) fn confirmed(&self) -> Position {
         lock(&self.state).confirmed
+    }
+
+    /// True once its records were given up to free space.
+    pub(crate) fn is_expired(&self) -> bool {
+        lock(&self.state).is_expired
     }
 
     pub(crate) fn confirm(&self, position: Position, now: Duration) {
@@ -105,10 +113,6 @@ pub(crate) struct CursorHub<D: Disk> {
     exclusion: Mutex<()>,
 }
 
-/// How long one waits for another's registration or retention pass, in pauses.
-const LOCK_ATTEMPTS_MAX: u32 = 500;
-const LOCK_PAUSE: Duration = Duration::from_millis(10);
-const _: () = assert!(LOCK_ATTEMPTS_MAX > 0, "a lock that is free is taken");
 const _: () = assert!(super::register::BLOCK_BYTES == SLOT_BYTES, "registers and marks are written alike");
 
 impl<D: Disk> CursorHub<D> {
@@ -127,7 +131,12 @@ impl<D: Disk> CursorHub<D> {
         for name in super::names(&self.disk, &self.dir)? {
             let path = self.dir.join(format!("{name}{CURSOR_SUFFIX}"));
             match Register::open(&self.disk, &path) {
-                Ok(Some((mut register, _))) => register.settle()?,
+                Ok(Some((mut register, content))) => {
+                    register.settle()?;
+                    if content.state == CursorState::Expired {
+                        register.write_expired()?;
+                    }
+                }
                 Ok(None) | Err(Error::CursorDamaged { .. }) => {}
                 Err(error) => return Err(error),
             }
@@ -144,7 +153,7 @@ impl<D: Disk> CursorHub<D> {
         let owner = register.owner();
         assert!(StreamKind::PERMANENT.contains(&owner.stream), "a cursor reads a stream that stays");
         let confirmed_at = self.environment.clock.elapsed();
-        let state = Mutex::new(HeldState { register: Some(register), confirmed, confirmed_at });
+        let state = Mutex::new(HeldState { register: Some(register), confirmed, confirmed_at, is_expired: false });
         let held = Arc::new(Held { state });
         let before = lock(&self.held).insert(name.to_owned(), Arc::clone(&held));
         assert!(
@@ -164,6 +173,16 @@ impl<D: Disk> CursorHub<D> {
         match written {
             Err(Error::Closed) => Ok(()),
             written => written,
+        }
+    }
+
+    /// # Errors
+    /// `CursorExpired` where this process has given the cursor up since it was attached here.
+    pub(crate) fn check_active(&self, name: &str) -> Result<()> {
+        assert!(is_cursor_name(name), "{name:?} was checked before it was registered");
+        match lock(&self.held).get(name).is_some_and(|held| held.is_expired()) {
+            true => Err(Error::CursorExpired { name: name.to_owned() }),
+            false => Ok(()),
         }
     }
 
@@ -190,6 +209,22 @@ impl<D: Disk> CursorHub<D> {
         })
     }
 
+    /// Marks a cursor expired, durably, beside its holder if it has one: the state block is the store's to write, the
+    /// slots are the holder's. The caller has the exclusion, so nobody removes or registers it meanwhile.
+    pub(crate) fn expire(&self, name: &str, path: &Path) -> Result<()> {
+        assert!(is_cursor_name(name), "{name:?} was listed");
+        assert_eq!(path.parent(), Some(self.dir()), "a name that was listed leads to no other folder");
+        let Some(content) = peek_listed(&self.disk, path)? else { return Ok(()) };
+        let Some(newest) = content.newest() else { return Ok(()) };
+        assert!(content.state != CursorState::Damaged, "one slot is valid");
+        Register::expire(&self.disk, path, newest.owner)?;
+        // Only now: a holder that is told must not come back after a crash as if nothing had happened.
+        if let Some(held) = lock(&self.held).get(name) {
+            lock(&held.state).is_expired = true;
+        }
+        Ok(())
+    }
+
     pub(crate) fn release(&self) {
         self.all_held().iter().for_each(|held| held.close());
         lock(&self.held).clear();
@@ -198,18 +233,6 @@ impl<D: Disk> CursorHub<D> {
     /// Runs `work` while no other registration, removal or retention pass runs, here or in another process.
     pub(crate) fn exclusively<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
         let _here = lock(&self.exclusion);
-        let path = self.dir.join(CURSORS_LOCK_FILE);
-        assert_eq!(path.parent(), Some(self.dir()), "the lock lies with the registers");
-        let file = self.disk.open(&path, Access::Write { block_bytes: SLOT_BYTES }).doing("open", &path)?;
-        let mut attempts = 0;
-        while !file.try_lock_exclusive().doing("lock", &path)? {
-            attempts += 1;
-            assert!(attempts <= LOCK_ATTEMPTS_MAX, "whoever waits too long is told");
-            if attempts >= LOCK_ATTEMPTS_MAX {
-                return Err(Error::Locked { path, pid: None });
-            }
-            sleep(LOCK_PAUSE);
-        }
-        work()
+        exclusively(&self.disk, &self.dir, work)
     }
 }

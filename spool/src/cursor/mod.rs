@@ -34,7 +34,7 @@ pub(crate) use hub::Held;
 pub(crate) use latest::{entry_first, latest_entry};
 pub(crate) use reader::{SegmentView, StreamReader};
 pub use register::CursorState;
-pub(crate) use register::{Owner, decode as decode_register, peek, peek_listed};
+pub(crate) use register::{Owner, Register, decode as decode_register, peek, peek_listed};
 pub(crate) use window::Place;
 
 /// Where a new cursor begins.
@@ -145,7 +145,16 @@ impl<D: Disk> Cursor<D> {
     /// the hold was not respected; going on at the start instead would be a jump.
     fn check_kept(&self, next: Seqno, position: Position) -> Result<()> {
         match next < self.reader.start().seqno {
-            true => Err(self.below_start(position)),
+            // Who was given up hears that, and not what came of it.
+            true => self.home.check_active(&self.name).and_then(|()| Err(self.below_start(position))),
+            false => Ok(()),
+        }
+    }
+
+    /// A consumer that was given up hears it by its name, wherever it stands.
+    fn check_not_expired(&self) -> Result<()> {
+        match self.held.is_expired() {
+            true => Err(Error::CursorExpired { name: self.name.clone() }),
             false => Ok(()),
         }
     }
@@ -187,8 +196,10 @@ impl<D: Disk> Cursor<D> {
     /// batches. A batch that is dropped unfinished comes again.
     ///
     /// # Errors
-    /// `Corrupt` where a record is not what was written, `Io`, `Closed`, `CursorBelowStart` where it was removed.
+    /// `Corrupt` where a record is not what was written, `Io`, `Closed`, `CursorBelowStart` where it was removed,
+    /// `CursorExpired` where it was given up.
     pub fn next_batch(&mut self, limits: BatchLimits) -> Result<Option<Batch<'_, D>>> {
+        self.check_not_expired()?;
         let end = self.home.end_for(self.progress.next)?.seqno;
         self.check_uncut(self.delivered)?;
         self.check_kept(self.progress.next, self.held.confirmed())?;
@@ -275,8 +286,8 @@ impl<D: Disk> Cursor<D> {
     /// bounded delay; a crash before that hands the entries out again.
     ///
     /// # Errors
-    /// `Invalid` for a position behind the confirmed one, beyond what was handed out, or inside an entry. `Closed`,
-    /// `Poisoned`: it will not become durable, so the entries come again.
+    /// `Invalid` for a position behind the confirmed one, beyond what was handed out, or inside an entry. `CursorExpired`
+    /// where the cursor was given up. `Closed`, `Poisoned`: it will not become durable, so the entries come again.
     pub fn confirm(&mut self, position: Position) -> Result<()> {
         self.home.check_open()?;
         self.home.check_active(&self.name)?;
@@ -328,8 +339,10 @@ impl<D: Disk> Cursor<D> {
     /// Goes on from another place, forwards or backwards, and confirms everything before it, durably.
     ///
     /// # Errors
-    /// `CursorBelowStart` for records that were removed, `CursorBeyondEnd`, `Corrupt`, `Io`, `Closed`, `Poisoned`.
+    /// `CursorBelowStart` for records that were removed, `CursorBeyondEnd`, `CursorExpired`, `Corrupt`, `Io`, `Closed`,
+    /// `Poisoned`.
     pub fn seek(&mut self, to: Seek) -> Result<()> {
+        self.home.check_active(&self.name)?;
         self.check_uncut(self.delivered)?;
         // A seek backwards is a new hold, as a registration is: from the look at the start until it is durable,
         // retention waits.

@@ -283,6 +283,24 @@ impl<D: Disk> Register<D> {
         Ok(())
     }
 
+    /// Writes the state block of the register at `path`, which another may hold: it writes the slots only. A block that a
+    /// crash tears expires nobody; a mark whose sync failed may be seen and not be durable, and the caller stops there.
+    pub(crate) fn expire(disk: &D, path: &Path, owner: Owner) -> Result<()> {
+        let file = disk.open(path, Access::Write { block_bytes: BLOCK_BYTES }).doing("open", path)?;
+        let register = Self { file, path: path.to_owned(), owner, slots: [None; 2] };
+        assert!(register.slots.iter().all(Option::is_none), "the slots are the holder's");
+        register.write_expired()
+    }
+
+    /// Writes into the state block that the cursor has expired, and syncs it.
+    pub(crate) fn write_expired(&self) -> Result<()> {
+        let block = encode_state(&self.owner, true, name_checksum(&self.path));
+        assert_eq!(block.len(), BLOCK_BYTES as usize, "the state is one block");
+        assert!(matches!(checked(&block, &STATE_MAGIC, &self.path), Ok(Some(raw)) if raw.state == 1));
+        write_all_at(&self.file, &block, 2 * u64::from(BLOCK_BYTES), BLOCK_BYTES).doing("write", &self.path)?;
+        self.file.sync_data().doing("sync", &self.path)
+    }
+
     /// The slot that holds the newest position. It does not follow from the generation: settling writes one into both.
     fn newest_index(&self) -> Option<usize> {
         let valid = self.slots.iter().enumerate().filter_map(|(index, slot)| Some((slot.as_ref()?.generation, index)));

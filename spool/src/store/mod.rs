@@ -25,6 +25,7 @@ use crate::writer;
 pub(crate) use append::STATE_BYTES_MAX;
 pub use append::StateEntry;
 pub(crate) use open::{check_is_store, folder_missing};
+pub(crate) use status::store_bytes;
 
 /// A store on the operating system's files.
 pub type SystemStore = Store<SystemDisk>;

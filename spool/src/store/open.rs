@@ -178,7 +178,7 @@ pub(super) fn parent_of(dir: &Path) -> &Path {
     dir.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// What only a newer version understands is not looked at when it is too late. The streams and marks are judged by
+/// Registers of cursors, pins and restartpoints: what only a newer version understands is not looked at when it is too late. The streams and marks are judged by
 /// recovery; whatever else is wrong with a register is its holder's to hear.
 fn refuse_newer_cursors<D: Disk>(disk: &D, dir: &Path) -> Result<()> {
     for name in crate::cursor::names(disk, &dir.join(CURSORS_DIR))? {
@@ -186,7 +186,7 @@ fn refuse_newer_cursors<D: Disk>(disk: &D, dir: &Path) -> Result<()> {
             return Err(error);
         }
     }
-    Ok(())
+    crate::hold::refuse_newer(disk, dir)
 }
 
 fn check_geometry(marks: &Marks, options: &StoreOptions, dir: &Path) -> Result<()> {

@@ -6,6 +6,7 @@ use super::Store;
 use crate::disk::Disk;
 use crate::error::{IoContext, Result};
 use crate::mark::Marks;
+use crate::shared::Shared;
 use crate::stream::{SegmentInfo, lock};
 
 impl<D: Disk> Store<D> {
@@ -21,19 +22,7 @@ impl<D: Disk> Store<D> {
     /// Bytes that the store's files take: segments and free files.
     #[must_use]
     pub fn store_bytes(&self) -> u64 {
-        let shared = self.shared();
-        let of_stream = |stream: StreamKind| {
-            let infos = self.segments(stream);
-            assert!(infos.windows(2).all(|pair| pair[0].id.next() == pair[1].id), "segments follow each other");
-            assert!(infos.iter().all(|info| info.used_bytes <= info.file_bytes), "content lies in its file");
-            assert!(infos.iter().all(|info| info.file_bytes == shared.stream(stream).geometry.segment_bytes));
-            infos.iter().map(|info| info.file_bytes).sum::<u64>()
-        };
-        let streams: u64 = super::STREAMS.into_iter().map(of_stream).sum();
-        let unremoved = lock(&shared.unremoved).iter().map(|(stream, _)| *stream).collect::<Vec<_>>();
-        let unremoved: u64 = unremoved.into_iter().map(|kind| shared.stream(kind).geometry.segment_bytes).sum();
-        let free_count = lock(&shared.pool).free_count() as u64;
-        streams + unremoved + free_count * shared.options.geometry.segment_bytes
+        store_bytes(self.shared())
     }
 
     /// Bytes that the file system has left for us.
@@ -53,4 +42,21 @@ impl<D: Disk> Store<D> {
         assert!(marks.streams.iter().map(|stream| stream.stream).eq(super::STREAMS), "in the order of the format");
         marks
     }
+}
+
+/// As [`Store::store_bytes`].
+pub(crate) fn store_bytes<D: Disk>(shared: &Shared<D>) -> u64 {
+    let of_stream = |stream: StreamKind| {
+        let infos = shared.stream(stream).table().infos();
+        assert!(infos.windows(2).all(|pair| pair[0].id.next() == pair[1].id), "segments follow each other");
+        assert!(infos.iter().all(|info| info.used_bytes <= info.file_bytes), "content lies in its file");
+        assert!(infos.iter().all(|info| info.file_bytes == shared.stream(stream).geometry.segment_bytes));
+        infos.iter().map(|info| info.file_bytes).sum::<u64>()
+    };
+    let streams: u64 = super::STREAMS.into_iter().map(of_stream).sum();
+    let unremoved = lock(&shared.unremoved).iter().map(|(stream, _)| *stream).collect::<Vec<_>>();
+    let unremoved: u64 = unremoved.into_iter().map(|kind| shared.stream(kind).geometry.segment_bytes).sum();
+    let free_count = lock(&shared.pool).free_count() as u64;
+    assert!(free_count <= shared.options.recycled_segments_max as u64, "no more are kept than was asked for");
+    streams + unremoved + free_count * shared.options.geometry.segment_bytes
 }

@@ -15,7 +15,10 @@
 //! | `poison.rs` | every write and every sync failing once: nobody hangs, nothing false is acknowledged |
 //! | `cursors.rs` | complete entries only, rotation, cut chains, large entries, confirm, seek, named refusals |
 //! | `attached.rs` | readers in other processes: the same answers, through restarts of the writer, whatever the control page says |
+//! | `registry.rs` | cursors moved and removed from outside: plans, deeds, refusals |
 //! | `retention.rs` | what cursors need stays; what nobody needs goes; files are recycled |
+//! | `holds.rs` | pins and restartpoints: what they hold stays; a standby finds its redo point whenever it starts |
+//! | `overflow.rs` | E11: a budget that is used up; who agreed to be given up hears it before the first byte goes |
 //! | `damage.rs` | what is refused stays as it was; states are below the mark when they are acknowledged |
 //! | `refusals.rs` | bad input: newer format, foreign files, damage below the mark, locks, fallback |
 
@@ -25,11 +28,14 @@ mod crash;
 mod cursors;
 mod damage;
 mod fork;
+mod holds;
 mod kill;
 mod life;
+mod overflow;
 mod poison;
 mod random;
 mod refusals;
+mod registry;
 mod retention;
 mod rows;
 mod tear;

@@ -370,3 +370,45 @@ fn what_a_removal_leaves_is_below_the_mark() {
     let refused = world.open_with(&StoreOptions::tiny()).expect_err("the newest entry is damaged");
     assert!(refused.is_corruption(), "{refused}");
 }
+
+const DAY_MICROS: i64 = 86_400_000_000;
+const YEARS_MICROS: i64 = 3650 * DAY_MICROS;
+
+/// C11: the wall clock is ten years ahead for a while, then right, then a day behind. What a cursor needs stays whatever the
+/// clock says, a pass removes no more than it may, and segments stamped in the future go by their order once nobody
+/// needs them, and are counted.
+#[test]
+fn wrong_clocks_delete_nothing_that_is_needed() {
+    let world = SimWorld::new();
+    let options =
+        StoreOptions { keep_age_min: Duration::from_secs(3600), removals_per_pass_max: 3, ..StoreOptions::tiny() };
+    let store = world.create_with(&options).expect("created");
+    let mut cursor = store.register("reader", TXN, CursorStart::Earliest).expect("registered");
+    let (mut number, mut confirmed) = (0, 0);
+    let mut went_by_the_clock = 0;
+    for wrong_by in [0, YEARS_MICROS, 0, -DAY_MICROS, 0, -YEARS_MICROS, YEARS_MICROS, 0] {
+        world.clock.set_wrong_by(wrong_by);
+        fill(&store, number + 1..=number + 60);
+        number += 60;
+        world.clock.advance(Duration::from_secs(5));
+        (0..1000).find(|_| !store.step()).expect("comes to rest");
+        for _ in 0..4 {
+            let report = store.retain().expect("a pass");
+            let gone = report.recycled.len() + report.removed.len();
+            assert!(gone <= 3, "a pass is capped: {gone}");
+            went_by_the_clock += gone;
+            let first = store.segments(TXN)[0].first_seqno.get();
+            assert!(first <= confirmed + 1, "wrong by {wrong_by}: {first} is first, {confirmed} is confirmed");
+        }
+        confirmed = number - 50;
+        cursor.seek(Seek::Seqno(Seqno::new(confirmed + 1))).expect("kept");
+    }
+    assert!(went_by_the_clock > 0, "the minimum age alone moved with the clock");
+    // The clock is right again: what was written while it was ahead is counted, and does not stay for ten years.
+    let future_stamped = store.retain().expect("a pass").future_stamped;
+    assert!(future_stamped > 0, "the anomaly is counted");
+    cursor.seek(Seek::Seqno(Seqno::new(number + 1))).expect("the end");
+    let before = store.segments(TXN).len();
+    (0..before).for_each(|_| drop(store.retain().expect("a pass")));
+    assert!(store.segments(TXN).len() < 4, "{before} segments, {} left", store.segments(TXN).len());
+}
