@@ -37,6 +37,8 @@ pub struct RetentionReport {
     pub recycled: Vec<(StreamKind, SegmentId)>,
     /// Segments whose names were removed.
     pub removed: Vec<(StreamKind, SegmentId)>,
+    /// Size of the files of both.
+    pub reclaimed_bytes: u64,
     /// Cursors that were marked expired, because the budget is used up and their consumers agreed to that.
     pub expired: Vec<String>,
     /// Segments whose time lies in the future: the wall clock was wrong when they were written, or is wrong now.

@@ -142,5 +142,6 @@ fn remove_file<D: Disk>(
         shared.disk.unlink(&path).doing("remove", &path)?;
         report.removed.push((kind, segment));
     }
+    report.reclaimed_bytes += shared.stream(kind).geometry.segment_bytes;
     Ok(())
 }
