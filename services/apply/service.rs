@@ -6,7 +6,7 @@ use std::time::Duration;
 use replay::conn::Conninfo;
 use segments::{Position, StreamKind};
 use spool::disk::{Disk, SystemDisk};
-use spool::{CursorStart, Seek, Store};
+use spool::{CursorStart, CursorState, Seek, Store};
 use tokio::sync::watch;
 
 use crate::runtime::lifecycle::{Phase, Shutdown};
@@ -112,6 +112,7 @@ async fn one_session<D: Disk>(
     alone_until: &mut Option<Position>,
     backoff: &mut Backoff,
 ) -> Result<Ended> {
+    refuse_expired(context)?;
     let session = tokio::select! {
         session = open_session(context, beginning) => session?,
         () = context.shutdown.reached(Phase::Draining) => return Ok(Ended::Drained),
@@ -141,6 +142,16 @@ async fn one_session<D: Disk>(
         *alone_until = if several { worker.group_end().or(*alone_until) } else { *alone_until };
     }
     ended
+}
+
+/// A consumer that was given up says so, whether the target can be reached or not.
+fn refuse_expired<D: Disk>(context: &ApplyContext<D>) -> Result<()> {
+    let name = &context.cursor_name;
+    let cursors = context.store.cursors()?;
+    match cursors.iter().find(|cursor| cursor.name == *name).map(|cursor| cursor.state) {
+        Some(CursorState::Expired) => Err(spool::Error::CursorExpired { name: name.clone() }.into()),
+        _ => Ok(()),
+    }
 }
 
 async fn open_session<D: Disk>(context: &ApplyContext<D>, beginning: Beginning) -> Result<TargetSession> {

@@ -3,11 +3,15 @@
 //! stdout carries the answer and nothing else, stderr the log and one `error:` line. A command returns [`Exit`] when it
 //! got to its answer (which may be "no") and [`Failure`] when it did not.
 
+mod archive_cleanup;
 mod bench;
 mod check;
 mod config;
+mod consumers;
 mod init;
+mod moment;
 mod output;
+mod pin;
 mod run;
 mod status;
 mod status_text;
@@ -64,6 +68,11 @@ enum Command {
     Run(run::RunArgs),
     Status(status::StatusArgs),
     Verify(verify::VerifyArgs),
+    #[command(subcommand)]
+    Consumers(consumers::ConsumersCommand),
+    #[command(subcommand)]
+    Pin(pin::PinCommand),
+    ArchiveCleanup(archive_cleanup::ArchiveCleanupArgs),
     #[command(subcommand)]
     Bench(bench::BenchCommand),
 }
@@ -142,6 +151,9 @@ fn dispatch(cli: &Cli) -> Result<Exit, Failure> {
         Command::Run(args) => run::run(&cli.global, args),
         Command::Status(args) => status::run(&cli.global, args),
         Command::Verify(args) => verify::run(&cli.global, args),
+        Command::Consumers(command) => consumers::run(&cli.global, command),
+        Command::Pin(command) => pin::run(&cli.global, command),
+        Command::ArchiveCleanup(args) => archive_cleanup::run(&cli.global, args),
         Command::Bench(command) => bench::run(&cli.global, command),
     }
 }

@@ -42,7 +42,8 @@ pub(super) fn run(global: &Global, args: &StatusArgs) -> Result<Exit, Failure> {
     }
 }
 
-async fn look(config: &Config) -> Result<Status, Failure> {
+/// The daemon's answer, or what the store tells without one.
+pub(super) async fn look(config: &Config) -> Result<Status, Failure> {
     match control::ask_status(&config.control_socket()).await {
         Ok(status) => Ok(status),
         Err(ControlError::NotRunning { error, .. }) if error.kind() == std::io::ErrorKind::PermissionDenied => {

@@ -85,10 +85,17 @@ fn consumers(text: &mut String, status: &Status) -> std::fmt::Result {
     if status.consumers.is_empty() {
         return Ok(());
     }
+    writeln!(text)?;
+    text.push_str(&lag_table(&status.consumers));
+    Ok(())
+}
+
+/// The lag table: one row per consumer and stream.
+pub(super) fn lag_table(consumers: &[ConsumerStatus]) -> String {
     let head = ["CONSUMER", "KIND", "STREAM", "ACKED-LSN", "END-LSN", "LAG", "LAG-TIME", "HOLDS-FROM", "STATE"];
     let mut rows = vec![head.map(str::to_owned)];
-    rows.extend(status.consumers.iter().map(consumer));
-    table(text, &rows)
+    rows.extend(consumers.iter().map(consumer));
+    lines(&rows)
 }
 
 fn consumer(row: &ConsumerStatus) -> [String; 9] {
@@ -116,16 +123,24 @@ fn holds(text: &mut String, status: &Status) -> std::fmt::Result {
     table(text, &rows)
 }
 
-/// Columns as wide as their widest cell, an empty line before; no blanks at line ends.
+/// As [`lines`], an empty line before.
 fn table<const N: usize>(text: &mut String, rows: &[[String; N]]) -> std::fmt::Result {
+    writeln!(text)?;
+    text.push_str(&lines(rows));
+    Ok(())
+}
+
+/// Columns as wide as their widest cell; no blanks at line ends.
+pub(super) fn lines<const N: usize>(rows: &[[String; N]]) -> String {
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..N).map(width).collect();
-    writeln!(text)?;
+    let mut text = String::new();
     for row in rows {
         let cells = row.iter().zip(&widths).map(|(cell, &width)| format!("{cell:width$}"));
-        writeln!(text, "{}", cells.collect::<Vec<_>>().join("  ").trim_end())?;
+        text.push_str(cells.collect::<Vec<_>>().join("  ").trim_end());
+        text.push('\n');
     }
-    Ok(())
+    text
 }
 
 fn lsn(position: Option<LsnText>) -> String {

@@ -279,6 +279,18 @@ pub struct Consumer {
 pub enum OnOverflow {
     /// Capture slows down; the source keeps the WAL.
     Pause,
+    /// The consumer is given up, durably and by name, before what it holds goes.
+    Expire,
+}
+
+impl OnOverflow {
+    /// As the configuration spells it.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Pause => "pause",
+            Self::Expire => "expire",
+        }
+    }
 }
 
 /// `[admin]`.

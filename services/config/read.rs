@@ -289,8 +289,8 @@ fn consumers(root: &mut Section<'_>) -> Option<Vec<Consumer>> {
     let mut consumers: Vec<Consumer> = Vec::new();
     for mut section in root.sections("consumers") {
         let name = section.required_name("name", "name = \"apply\"", check_id);
-        let words = [("pause", OnOverflow::Pause)];
-        let on_overflow = section.choice("on_overflow", &words, &["expire"], Some(OnOverflow::Pause));
+        let words = [OnOverflow::Pause, OnOverflow::Expire].map(|one| (one.word(), one));
+        let on_overflow = section.choice("on_overflow", &words, &[], Some(OnOverflow::Pause));
         if let Some(name) = &name {
             validate::consumer(&section, name, has_target, &consumers);
         }

@@ -2,7 +2,7 @@
 
 use replay::state::{Ledger, LoadState};
 use segments::{Lsn, StreamKind};
-use spool::{CursorInfo, Hold, Holder, SegmentInfo};
+use spool::{CursorInfo, Hold, SegmentInfo};
 
 use super::board::readiness_of;
 use super::daemon::{Daemon, OpenStore};
@@ -68,13 +68,9 @@ fn store(status: &mut Status, daemon: &Daemon, open: &OpenStore, source_end: Opt
     status.holds = store.holds().unwrap_or_default().iter().map(hold).collect();
 }
 
-fn hold(hold: &Hold) -> HoldStatus {
-    let holder = match &hold.holder {
-        Holder::Cursor(name) | Holder::DamagedCursor(name) => name.clone(),
-        _ => "store".to_owned(),
-    };
+pub(super) fn hold(hold: &Hold) -> HoldStatus {
     HoldStatus {
-        holder,
+        holder: hold.holder.name().unwrap_or("store").to_owned(),
         stream: hold.stream.name().to_owned(),
         position: Some(hold.after.lsn).filter(|lsn| *lsn > Lsn::ZERO).map(LsnText),
         segment: Some(hold.segment.get()),

@@ -8,10 +8,11 @@ use spool::{StoreOptions, SystemStore};
 use super::backoff::BackoffLimits;
 use super::board::{StateBoard, unix_us_now};
 use super::lifecycle::Shutdown;
+use super::retention::RetentionMetrics;
 use super::state::Service;
 use crate::apply::ApplyStatistics;
 use crate::capture::CaptureMetrics;
-use crate::config::{Config, RunOptions, StoreBackend};
+use crate::config::{Config, OnOverflow, RunOptions, StoreBackend};
 use crate::failure::Failure;
 use crate::load::LedgerBook;
 
@@ -23,6 +24,7 @@ pub(crate) struct Daemon {
     pub(crate) shutdown: Shutdown,
     pub(crate) capture: Arc<CaptureMetrics>,
     pub(crate) apply: Option<Arc<ApplyStatistics>>,
+    pub(crate) retention: Arc<RetentionMetrics>,
     pub(crate) started_at_unix_us: u64,
     open: RwLock<Option<OpenStore>>,
 }
@@ -48,6 +50,7 @@ impl Daemon {
             shutdown: Shutdown::default(),
             capture: Arc::default(),
             apply,
+            retention: Arc::default(),
             started_at_unix_us: unix_us_now(),
             open: RwLock::new(None),
         }
@@ -68,6 +71,12 @@ impl Daemon {
     }
 }
 
+/// Consumers that are given up rather than hold up capture.
+fn expire_on_overflow(config: &Config) -> Vec<String> {
+    let agreed = config.consumers.iter().filter(|consumer| consumer.on_overflow == OnOverflow::Expire);
+    agreed.map(|consumer| consumer.name.clone()).collect()
+}
+
 /// The store's options as the configuration wants them.
 ///
 /// # Errors
@@ -85,6 +94,10 @@ pub(crate) fn store_options(config: &Config) -> Result<StoreOptions, Failure> {
         backend,
         keep_bytes_min: config.retention.min_bytes,
         keep_age_min: config.retention.min_age,
+        is_retention_enabled: config.retention.enabled,
+        store_bytes_max: config.store.max_bytes,
+        reserve_bytes: config.store.reserve_bytes,
+        expire_on_overflow: expire_on_overflow(config),
         ..StoreOptions::default()
     })
 }

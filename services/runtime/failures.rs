@@ -36,6 +36,7 @@ fn exit_of(error: &spool::Error) -> Exit {
     use spool::Error;
     match error {
         Error::Corrupt(_) | Error::Incomplete { .. } | Error::CursorDamaged { .. } => Exit::Corrupt,
+        Error::Unregistered { .. } | Error::NoHold { .. } => Exit::Negative,
         Error::UnsupportedVersion { .. } | Error::Foreign { .. } | Error::Backend { .. } => Exit::Refused,
         Error::NotAStore { .. }
         | Error::NotEmpty { .. }

@@ -15,6 +15,7 @@ use tokio::time::Instant;
 use super::board::Report;
 use super::daemon::{Daemon, OpenStore};
 use super::lifecycle::Phase;
+use super::retention::RetentionMetrics;
 use super::run::fits;
 use super::state::Service;
 use crate::apply::{self, ApplyContext, ApplyError, ProgressKey, Routing};
@@ -124,9 +125,8 @@ impl Generation {
                 }
             });
         }
-        if daemon.config.retention.enabled {
-            services.spawn(retain(store.clone(), daemon.shutdown.clone()));
-        }
+        // Where it is switched off a pass removes nothing, and says so among the holds.
+        services.spawn(retain(store.clone(), Arc::clone(&daemon.retention), daemon.shutdown.clone()));
         let ended = supervise(&mut services, &store, daemon).await;
         services.shutdown().await;
         daemon.set_open(None);
@@ -173,7 +173,11 @@ async fn supervise(services: &mut JoinSet<Result<(), spool::Error>>, store: &Sys
 }
 
 /// Frees what nobody needs, until a stop is asked for.
-async fn retain(store: SystemStore, shutdown: super::Shutdown) -> Result<(), spool::Error> {
+async fn retain(
+    store: SystemStore,
+    metrics: Arc<RetentionMetrics>,
+    shutdown: super::Shutdown,
+) -> Result<(), spool::Error> {
     loop {
         tokio::select! {
             () = tokio::time::sleep(RETENTION_INTERVAL) => {}
@@ -182,10 +186,7 @@ async fn retain(store: SystemStore, shutdown: super::Shutdown) -> Result<(), spo
         let pass = store.clone();
         let report = tokio::task::spawn_blocking(move || pass.retain()).await.expect("retention does not panic");
         match report {
-            Ok(report) if report.recycled.is_empty() && report.removed.is_empty() => {}
-            Ok(report) => {
-                tracing::debug!(recycled = report.recycled.len(), removed = report.removed.len(), "retention");
-            }
+            Ok(report) => metrics.passed(&report),
             Err(error @ spool::Error::Poisoned { .. }) => return Err(error),
             // A pass that failed removed nothing that is needed; the next one tries again.
             Err(error) => tracing::warn!(%error, "retention pass failed"),

@@ -1,4 +1,4 @@
-//! `/livez` and `/readyz`: a responder for probes, small enough to be read whole.
+//! `/livez`, `/readyz` and `/metrics`: a responder for probes and scrapers, small enough to be read whole.
 //!
 //! Only GET and HEAD, no bodies in, one request per connection. Head size, time and the number of connections are
 //! bounded. Liveness says that this process turns over, whatever source and sinks do; readiness is the state board's.
@@ -44,21 +44,22 @@ impl HealthServer {
         self.listener.local_addr()
     }
 
-    /// Serves until the future is dropped. `live` answers the liveness probe.
-    pub async fn serve<L>(self, board: StateBoard, live: L)
+    /// Serves until the future is dropped. `live` answers the liveness probe, `metrics` gives the page of metrics.
+    pub async fn serve<L, M>(self, board: StateBoard, live: L, metrics: M)
     where
         L: Fn() -> Result<(), String> + Send + Sync + 'static,
+        M: Fn() -> String + Send + Sync + 'static,
     {
-        let live = Arc::new(live);
+        let pages = Arc::new((live, metrics));
         let slots = Arc::new(Semaphore::new(CONNECTIONS_MAX));
         loop {
             let Ok(slot) = Arc::clone(&slots).acquire_owned().await else { return };
             match self.listener.accept().await {
                 Ok((stream, _)) => {
-                    let (board, live) = (board.clone(), Arc::clone(&live));
+                    let (board, pages) = (board.clone(), Arc::clone(&pages));
                     tokio::spawn(async move {
                         let _slot = slot;
-                        let exchange = exchange(stream, |path, query| answer(path, query, &board, &*live));
+                        let exchange = exchange(stream, |path, query| answer(path, query, &board, &pages.0, &pages.1));
                         let _ = tokio::time::timeout(CONNECTION_MAX, exchange).await;
                     });
                 }
@@ -71,11 +72,17 @@ impl HealthServer {
     }
 }
 
-async fn exchange(mut stream: TcpStream, answer: impl FnOnce(&str, &str) -> (u16, String)) -> io::Result<()> {
+/// What `Content-Type` says of everything but metrics.
+const PLAIN: &str = "text/plain; charset=utf-8";
+
+async fn exchange(
+    mut stream: TcpStream,
+    answer: impl FnOnce(&str, &str) -> (u16, &'static str, String),
+) -> io::Result<()> {
     let mut head = Vec::with_capacity(512);
     while !head.windows(4).any(|window| window == b"\r\n\r\n") {
         if head.len() >= HEAD_BYTES_MAX {
-            return respond(&mut stream, 431, "request head too large\n", true).await;
+            return respond(&mut stream, 431, PLAIN, "request head too large\n", true).await;
         }
         let room = (HEAD_BYTES_MAX - head.len()) as u64;
         if (&mut stream).take(room).read_buf(&mut head).await? == 0 {
@@ -85,10 +92,10 @@ async fn exchange(mut stream: TcpStream, answer: impl FnOnce(&str, &str) -> (u16
     let line = head.split(|byte| *byte == b'\r').next().unwrap_or_default();
     match parse_request_line(line) {
         Ok((with_body, path, query)) => {
-            let (code, body) = answer(path, query);
-            respond(&mut stream, code, &body, with_body).await
+            let (code, kind, body) = answer(path, query);
+            respond(&mut stream, code, kind, &body, with_body).await
         }
-        Err((code, text)) => respond(&mut stream, code, text, true).await,
+        Err((code, text)) => respond(&mut stream, code, PLAIN, text, true).await,
     }
 }
 
@@ -113,7 +120,7 @@ fn parse_request_line(line: &[u8]) -> Result<(bool, &str, &str), (u16, &'static 
     Ok((with_body, path, query))
 }
 
-async fn respond(stream: &mut TcpStream, code: u16, body: &str, with_body: bool) -> io::Result<()> {
+async fn respond(stream: &mut TcpStream, code: u16, kind: &str, body: &str, with_body: bool) -> io::Result<()> {
     let phrase = match code {
         200 => "OK",
         400 => "Bad Request",
@@ -123,7 +130,7 @@ async fn respond(stream: &mut TcpStream, code: u16, body: &str, with_body: bool)
         _ => "Service Unavailable",
     };
     let head = format!(
-        "HTTP/1.1 {code} {phrase}\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: {}\r\n\
+        "HTTP/1.1 {code} {phrase}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\n\
          Cache-Control: no-store\r\nConnection: close\r\n\r\n",
         body.len()
     );
@@ -134,15 +141,23 @@ async fn respond(stream: &mut TcpStream, code: u16, body: &str, with_body: bool)
     stream.shutdown().await
 }
 
-fn answer(path: &str, query: &str, board: &StateBoard, live: &dyn Fn() -> Result<(), String>) -> (u16, String) {
-    match path {
+fn answer(
+    path: &str,
+    query: &str,
+    board: &StateBoard,
+    live: &dyn Fn() -> Result<(), String>,
+    metrics: &dyn Fn() -> String,
+) -> (u16, &'static str, String) {
+    let (code, body) = match path {
+        "/metrics" => return (200, super::metrics::CONTENT_TYPE, metrics()),
         "/livez" => match live() {
             Ok(()) => (200, "ok\n".to_owned()),
             Err(why) => (503, format!("{why}\n")),
         },
         "/readyz" => readiness_answer(&board.snapshot(), query.split('&').any(|part| part.starts_with("verbose"))),
-        _ => (404, "there are /livez and /readyz\n".to_owned()),
-    }
+        _ => (404, "there are /livez, /readyz and /metrics\n".to_owned()),
+    };
+    (code, PLAIN, body)
 }
 
 fn readiness_answer(board: &Board, verbose: bool) -> (u16, String) {
@@ -184,7 +199,7 @@ mod tests {
     async fn serving(board: StateBoard) -> SocketAddr {
         let server = HealthServer::bind(([127, 0, 0, 1], 0).into()).await.expect("binds");
         let address = server.address().expect("has an address");
-        tokio::spawn(server.serve(board, || Ok(())));
+        tokio::spawn(server.serve(board, || Ok(()), || "# EOF\n".to_owned()));
         address
     }
 
@@ -202,6 +217,9 @@ mod tests {
         let answer = ask(address, b"GET /readyz?verbose HTTP/1.1\r\n\r\n").await;
         assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
         assert!(answer.contains("[+] capture running ready\n[+] apply running ready\nready\n"), "{answer}");
+        let answer = ask(address, b"GET /metrics HTTP/1.1\r\n\r\n").await;
+        assert!(answer.contains("\r\nContent-Type: application/openmetrics-text; version=1.0.0;"), "{answer}");
+        assert!(answer.ends_with("\r\n\r\n# EOF\n"), "{answer}");
         let head = ask(address, b"HEAD /readyz HTTP/1.1\r\n\r\n").await;
         assert!(head.ends_with("\r\n\r\n"), "{head}");
     }
@@ -211,7 +229,7 @@ mod tests {
         let address = serving(StateBoard::new(&[Service::Capture])).await;
         for (request, code) in [
             (&b"POST /readyz HTTP/1.1\r\n\r\n"[..], "405"),
-            (b"GET /metrics HTTP/1.1\r\n\r\n", "404"),
+            (b"GET /status HTTP/1.1\r\n\r\n", "404"),
             (b"GET readyz HTTP/1.1\r\n\r\n", "400"),
             (b"GET /readyz\r\n\r\n", "400"),
             (b"\xff\xfe / HTTP/1.1\r\n\r\n", "400"),

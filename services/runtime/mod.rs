@@ -9,6 +9,8 @@ mod failures;
 mod generation;
 pub mod health;
 pub mod lifecycle;
+mod metrics;
+mod retention;
 mod run;
 pub mod state;
 pub mod status;
@@ -16,6 +18,7 @@ pub mod stopped;
 
 pub use backoff::{Backoff, BackoffLimits, Random, SplitMix};
 pub use board::{Report, StateBoard};
+pub(crate) use daemon::store_options;
 pub use lifecycle::{Phase, Shutdown};
 pub use run::run;
 pub use state::{Readiness, Reason, Service, ServiceState};

@@ -20,6 +20,7 @@ use super::failures::reason_of;
 use super::generation::{Ended, Generation};
 use super::health::HealthServer;
 use super::lifecycle::{Phase, listen_for_signals};
+use super::metrics;
 use super::state::{Reason, Service};
 use super::{Backoff, Report, SplitMix};
 use crate::capture::manifest;
@@ -44,7 +45,8 @@ pub async fn run(config: Config, options: RunOptions) -> Result<Exit, Failure> {
         () = daemon.shutdown.draining() => return Ok(Exit::Ok),
     };
     let board = daemon.board.clone();
-    let health = tokio::spawn(started.health.serve(board, || Ok(())));
+    let metrics_of = Arc::clone(&daemon);
+    let health = tokio::spawn(started.health.serve(board, || Ok(()), move || metrics::page(&metrics_of)));
     let control = started.control;
     let status_of = Arc::clone(&daemon);
     let control = tokio::spawn(async move { control.serve(move || collect(&status_of)).await });

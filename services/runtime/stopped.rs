@@ -5,9 +5,10 @@ use std::path::Path;
 
 use replay::state::{Ledger, Manifest};
 use segments::{Seqno, StreamKind};
-use spool::{Backend, CursorState, Disk, ReadOnlyStore, SystemDisk};
+use spool::{Backend, CursorState, Disk, ReadOnlyStore, Registry, SystemDisk};
 
-use super::collect::{consumer, tables};
+use super::collect::{consumer, hold, tables};
+use super::daemon::store_options;
 use super::status::{LsnText, Status};
 use crate::config::Config;
 use crate::failure::Failure;
@@ -29,7 +30,7 @@ pub fn status(config: &Config) -> Result<Status, Failure> {
         Err(error) => return Err(error.into()),
     };
     let ledger = match &store {
-        Some(store) => look(&mut status, store, path)?,
+        Some(store) => look(&mut status, config, store, path)?,
         None => None,
     };
     let ledger = ledger.unwrap_or_else(|| crate::load::book::new_ledger(config));
@@ -37,7 +38,7 @@ pub fn status(config: &Config) -> Result<Status, Failure> {
     Ok(status)
 }
 
-fn look(status: &mut Status, store: &ReadOnlyStore, path: &Path) -> Result<Option<Ledger>, Failure> {
+fn look(status: &mut Status, config: &Config, store: &ReadOnlyStore, path: &Path) -> Result<Option<Ledger>, Failure> {
     let end = store.entry_end(StreamKind::Txn)?;
     if end.seqno > Seqno::NONE {
         status.durable = Some(LsnText(end.lsn));
@@ -50,6 +51,9 @@ fn look(status: &mut Status, store: &ReadOnlyStore, path: &Path) -> Result<Optio
         status.databases = vec![manifest.database.clone()];
         status.dbname = Some(manifest.database);
     }
+    // Without the configured minimums where the options cannot be made: what consumers hold is the same.
+    let holds = Registry::open(path)?.holds(&store_options(config).unwrap_or_default())?;
+    status.holds = holds.iter().map(hold).collect();
     let segments = store.segments(StreamKind::Txn)?;
     for cursor in store.cursors()? {
         consumer(status, &cursor, &segments, None, end.lsn, None);

@@ -122,7 +122,7 @@ fn each_wrong_value_is_one_finding_with_path_and_reason() {
         ("\"sales.orders\"", "\"public.lines\"", "target.tables", "would both be written to `public.lines`"),
         ("{ note = \"varchar\" }", "{ note = 1 }", "target.tables[0].type_overrides", "table of strings"),
         ("\"1h\"", "\"1 hour\"", "retention.min_age", "expected a duration"),
-        ("\"pause\"", "\"expire\"", "consumers[0].on_overflow", "not in this version"),
+        ("\"pause\"", "\"drop\"", "consumers[0].on_overflow", "pause, expire"),
         ("name = \"apply\"", "name = \"aply\"", "consumers[0].name", "not a consumer"),
         ("\"127.0.0.1:9400\"", "\"9400\"", "admin.health_listen", "127.0.0.1:9400"),
         ("\"/run/walspool/retail.sock\"", "\"retail.sock\"", "admin.control_socket", "absolute path"),

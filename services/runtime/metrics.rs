@@ -1,0 +1,91 @@
+//! `/metrics`: what retention holds and frees, in the text format of OpenMetrics 1.0.
+
+use std::fmt::Write;
+
+use spool::Hold;
+
+use super::daemon::Daemon;
+
+/// What `Content-Type` says of it.
+pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// The page of a running daemon.
+pub(super) fn page(daemon: &Daemon) -> String {
+    let holds = daemon.open().and_then(|open| open.store.holds().ok()).unwrap_or_default();
+    let retention = &daemon.retention;
+    render(&holds, retention.reclaimed_bytes(), retention.clock_anomalies()).expect("a String takes everything")
+}
+
+fn render(holds: &[Hold], reclaimed_bytes: u64, clock_anomalies: u64) -> Result<String, std::fmt::Error> {
+    let mut text = String::new();
+    writeln!(text, "# TYPE walspool_retention_floor_lsn gauge")?;
+    writeln!(text, "# HELP walspool_retention_floor_lsn Position after which a holder needs everything of a stream.")?;
+    for hold in holds {
+        let (holder, stream, lsn) = (escaped(&hold.holder.reason()), hold.stream.name(), hold.after.lsn.get());
+        writeln!(text, "walspool_retention_floor_lsn{{holder=\"{holder}\",stream=\"{stream}\"}} {lsn}")?;
+    }
+    for (name, unit, help, value) in [
+        (
+            "walspool_retention_reclaimed_bytes",
+            Some("bytes"),
+            "Size of the segment files that retention removed or gave back to the pool.",
+            reclaimed_bytes,
+        ),
+        (
+            "walspool_retention_clock_anomalies",
+            None,
+            "How often segments were found that are stamped in the future.",
+            clock_anomalies,
+        ),
+    ] {
+        writeln!(text, "# TYPE {name} counter")?;
+        if let Some(unit) = unit {
+            writeln!(text, "# UNIT {name} {unit}")?;
+        }
+        writeln!(text, "# HELP {name} {help}")?;
+        writeln!(text, "{name}_total {value}")?;
+    }
+    text.push_str("# EOF\n");
+    Ok(text)
+}
+
+/// A label's value.
+fn escaped(text: &str) -> String {
+    text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use segments::{Lsn, Position, SegmentId, StreamKind};
+    use spool::Holder;
+
+    use super::*;
+
+    #[test]
+    fn every_holder_is_a_sample_and_the_page_has_an_end() {
+        let hold = |holder, lsn| Hold {
+            stream: StreamKind::Txn,
+            holder,
+            after: Position { lsn: Lsn::new(lsn), ..Position::default() },
+            segment: SegmentId::FIRST,
+        };
+        let holds = [hold(Holder::Cursor("apply".to_owned()), 0x1A), hold(Holder::NewestEntry, 0x20)];
+        let text = render(&holds, 4096, 2).expect("rendered");
+        assert_eq!(
+            text,
+            "# TYPE walspool_retention_floor_lsn gauge\n\
+             # HELP walspool_retention_floor_lsn Position after which a holder needs everything of a stream.\n\
+             walspool_retention_floor_lsn{holder=\"cursor apply\",stream=\"txn\"} 26\n\
+             walspool_retention_floor_lsn{holder=\"newest complete entry\",stream=\"txn\"} 32\n\
+             # TYPE walspool_retention_reclaimed_bytes counter\n\
+             # UNIT walspool_retention_reclaimed_bytes bytes\n\
+             # HELP walspool_retention_reclaimed_bytes Size of the segment files that retention removed or gave back to the pool.\n\
+             walspool_retention_reclaimed_bytes_total 4096\n\
+             # TYPE walspool_retention_clock_anomalies counter\n\
+             # HELP walspool_retention_clock_anomalies How often segments were found that are stamped in the future.\n\
+             walspool_retention_clock_anomalies_total 2\n\
+             # EOF\n"
+        );
+        assert_eq!(escaped("a\"b\\c\nd"), "a\\\"b\\\\c\\nd");
+    }
+}
