@@ -214,6 +214,7 @@ impl<D: Disk> CursorHub<D> {
     pub(crate) fn expire(&self, name: &str, path: &Path) -> Result<()> {
         assert!(is_cursor_name(name), "{name:?} was listed");
         assert_eq!(path.parent(), Some(self.dir()), "a name that was listed leads to no other folder");
+        assert!(path.to_string_lossy().ends_with(CURSOR_SUFFIX), "a cursor's register");
         let Some(content) = peek_listed(&self.disk, path)? else { return Ok(()) };
         let Some(newest) = content.newest() else { return Ok(()) };
         assert!(content.state != CursorState::Damaged, "one slot is valid");
@@ -221,6 +222,7 @@ impl<D: Disk> CursorHub<D> {
         // Only now: a holder that is told must not come back after a crash as if nothing had happened.
         if let Some(held) = lock(&self.held).get(name) {
             lock(&held.state).is_expired = true;
+            assert!(held.is_expired(), "its holder hears it");
         }
         Ok(())
     }

@@ -342,7 +342,6 @@ impl<D: Disk> Cursor<D> {
     /// `CursorBelowStart` for records that were removed, `CursorBeyondEnd`, `CursorExpired`, `Corrupt`, `Io`, `Closed`,
     /// `Poisoned`.
     pub fn seek(&mut self, to: Seek) -> Result<()> {
-        self.home.check_active(&self.name)?;
         self.check_uncut(self.delivered)?;
         // A seek backwards is a new hold, as a registration is: from the look at the start until it is durable,
         // retention waits.
@@ -355,6 +354,9 @@ impl<D: Disk> Cursor<D> {
     }
 
     fn seek_held(&mut self, to: Seek) -> Result<()> {
+        // Retention waits, so nobody is given up between this look and the move.
+        self.home.check_active(&self.name)?;
+        assert!(!self.held.is_expired(), "the register says so too");
         let at = |seqno| Position { seqno, ..Position::default() };
         let end = self.end();
         let start = self.reader.start().seqno;

@@ -102,6 +102,25 @@ fn consumers_that_agreed_are_given_up_and_hear_it() {
     store.register("absent", TXN, CursorStart::Earliest).expect("anew");
 }
 
+/// A reader in another process hears it too: where it confirms, where it seeks, where its records are gone, and for ever.
+#[test]
+fn a_reader_in_another_process_hears_that_it_was_given_up() {
+    let world = SimWorld::new();
+    let options = options(10, &["absent"]);
+    let store = three_consumers(&world, &options);
+    let attached = world.attach();
+    let mut absent = attached.cursor("absent").expect("attached");
+    let batch = absent.next_batch(BatchLimits { bytes_max: 400, records_max: 1 }).expect("readable").expect("there");
+    let end = batch.entry_end().expect("whole");
+    batch.finish().expect("nothing happened to the bytes");
+    assert_eq!(store.retain().expect("a pass").expired, ["absent"]);
+    let is_expired = |error: Error| matches!(error, Error::CursorExpired { .. });
+    assert!(is_expired(absent.confirm(end).expect_err("given up")));
+    assert!(is_expired(absent.seek(Seek::Seqno(Seqno::new(150))).expect_err("given up")));
+    drop(absent);
+    assert!(is_expired(attached.cursor("absent").map(drop).expect_err("given up for good")));
+}
+
 /// The mark comes before the first byte goes: at whatever operation of a pass the machine stops or the disk fails, a cursor that is
 /// not marked still finds everything it needs.
 #[test]
