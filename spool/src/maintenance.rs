@@ -203,7 +203,7 @@ pub(crate) fn step<D: Disk>(shared: &Shared<D>) -> bool {
     let done = match job {
         Job::Prepare(stream) => prepare(shared, stream),
         Job::Seal(stream, full) => seal(shared, stream, &full),
-        Job::Marks => write_marks(shared),
+        Job::Marks => settle_marks(shared),
         Job::Confirms => confirm(shared, now),
     };
     if let Err(error) = done {
@@ -302,6 +302,16 @@ pub(crate) fn write_footer(
 pub(crate) fn write_marks<D: Disk>(shared: &Shared<D>) -> Result<()> {
     let mut register = lock(&shared.marks);
     if raise_marks(shared, register.marks_mut()) { register.write() } else { Ok(()) }
+}
+
+/// As [`write_marks`], in both slots: what lies below the marks is seen to be missing even where the newest slot is
+/// damaged together with it. For whatever is quiet from now on, or has no source that would tell.
+pub(crate) fn settle_marks<D: Disk>(shared: &Shared<D>) -> Result<()> {
+    let mut register = lock(&shared.marks);
+    if raise_marks(shared, register.marks_mut()) {
+        register.write()?;
+    }
+    register.write_other()
 }
 
 /// Moves each mark to what is durable now; whoever calls writes them. False where all of them were there already.

@@ -111,6 +111,8 @@ pub(crate) struct MarkRegister<D: Disk> {
     marks: Marks,
     /// The slot that was read or written last. It does not follow from the generation: settling writes one into both.
     newest_slot: u64,
+    /// Both slots say the same, so either alone carries all of it.
+    is_in_both: bool,
 }
 
 impl<D: Disk> MarkRegister<D> {
@@ -126,7 +128,7 @@ impl<D: Disk> MarkRegister<D> {
         let file = disk.create(&unfinished, SLOT_BYTES).doing("create", &unfinished)?;
         file.allocate(2 * u64::from(SLOT_BYTES)).doing("allocate", &unfinished)?;
         let identity = file.identity().doing("look at", &unfinished)?;
-        let mut register = Self { file, identity, path: unfinished.clone(), marks, newest_slot: 0 };
+        let mut register = Self { file, identity, path: unfinished.clone(), marks, newest_slot: 0, is_in_both: false };
         let before = register.marks.generation;
         register.write_both()?;
         assert!(register.marks.generation > before, "every write is counted");
@@ -145,7 +147,7 @@ impl<D: Disk> MarkRegister<D> {
         let kinds = marks.streams.iter().map(|stream| stream.stream);
         assert!(kinds.eq(StreamKind::PERMANENT), "one for each, in this order");
         let identity = file.identity().doing("look at", &path)?;
-        Ok(Self { file, identity, path, marks, newest_slot })
+        Ok(Self { file, identity, path, marks, newest_slot, is_in_both: false })
     }
 
     /// Makes durable what was read, before anyone acts upon it: the last write may have been in the page cache only,
@@ -214,6 +216,7 @@ impl<D: Disk> MarkRegister<D> {
         let slot = if planted!("mark_in_the_same_slot") { 0 } else { 1 - self.newest_slot };
         assert!(slot < 2, "there are two slots");
         self.newest_slot = slot;
+        self.is_in_both = false;
         self.write_slot(slot)
     }
 
@@ -224,6 +227,16 @@ impl<D: Disk> MarkRegister<D> {
         assert!(self.marks.generation > before, "every write is counted");
         self.write()?;
         assert_eq!(self.marks.generation - before, 2, "two slots were written");
+        self.is_in_both = true;
+        Ok(())
+    }
+
+    /// Brings the slot that is behind up to the other one, where it is: damage of either alone then takes nothing back.
+    pub(crate) fn write_other(&mut self) -> Result<()> {
+        if !self.is_in_both {
+            self.write()?;
+            self.is_in_both = true;
+        }
         Ok(())
     }
 }

@@ -230,7 +230,7 @@ impl<D: Disk> Store<D> {
         self.wait_durable(stream, last)?;
         let shared = self.shared();
         shared.while_open(|| {
-            maintenance::write_marks(shared).map_err(|error| {
+            maintenance::settle_marks(shared).map_err(|error| {
                 shared.poison(error.clone());
                 Error::poisoned(error)
             })

@@ -162,7 +162,7 @@ impl<D: Disk> Store<D> {
         // First no more confirms, then the last of them is written.
         let _ = lock(&shared.ended).get_or_insert(Error::Closed);
         if shared.failure().is_none() {
-            let last = maintenance::write_marks(shared).and_then(|()| shared.cursors.write_all());
+            let last = maintenance::settle_marks(shared).and_then(|()| shared.cursors.write_all());
             if let Err(error) = last {
                 shared.poison(error);
             }

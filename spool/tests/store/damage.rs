@@ -62,3 +62,21 @@ fn a_registration_that_cannot_read_its_start_is_none() {
     }
     assert_eq!(store.cursors().expect("listed"), []);
 }
+
+/// The newest state and the newest slot of the mark register, damaged together: by two blocks that were swapped, say.
+#[test]
+fn a_state_is_below_the_mark_in_both_slots_before_it_is_acknowledged() {
+    let world = SimWorld::new();
+    let store = world.create();
+    store.append_state(StreamKind::Manifest, RecordKind(9), 1, b"older").expect("acknowledged");
+    store.append_state(StreamKind::Manifest, RecordKind(9), 1, b"newest").expect("acknowledged");
+    drop(store);
+    world.crash();
+    for slot in [0, 4096] {
+        let disk = world.disk().fork();
+        disk.overwrite(&world.dir().join("marks"), slot + 512, &[0xEE; 512]).expect("there");
+        disk.overwrite(&world.dir().join("manifest/0000000000000001.seg"), 1024, &[0; 512]).expect("there");
+        let refused = world.open_on(&disk).expect_err("the newest state is damaged");
+        assert!(refused.is_corruption(), "{refused}");
+    }
+}

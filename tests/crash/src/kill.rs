@@ -33,6 +33,10 @@ const SESSIONS_MAX: u64 = 1000;
 /// A broken promise, or a store that fails without a reason.
 pub fn cycle(lane: &mut Lane, turn: u64, random: &mut u64) -> Result<Killed, String> {
     let death = (!next_random(random).is_multiple_of(RANDOM_ONE_IN)).then(|| named(turn, random));
+    if death.is_some_and(|death| death.point.0 == "create_dir") {
+        // Folders are made with a store, and never again.
+        lane.begin_anew()?;
+    }
     let plan = lane.plan_with_death(death, SESSIONS_MAX, SESSION_MILLIS);
     let millis = match death {
         None => next_random(random) % RANDOM_MILLIS_MAX,

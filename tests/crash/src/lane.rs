@@ -49,6 +49,22 @@ impl Lane {
         Self { dir, seed, backend, sizes, model: Model::new(seed, sizes), starter, refusal: None }
     }
 
+    /// Removes the store; the next worker makes another one, with other content.
+    ///
+    /// # Errors
+    /// Where the folder cannot be removed.
+    pub fn begin_anew(&mut self) -> Result<(), String> {
+        match std::fs::remove_dir_all(&self.dir) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(format!("cannot remove {}: {error}", self.dir.display()));
+            }
+            _ => {}
+        }
+        self.seed = self.seed.wrapping_add(1);
+        self.model = Model::new(self.seed, self.sizes);
+        Ok(())
+    }
+
     /// The store's folder.
     #[must_use]
     pub fn dir(&self) -> &Path {

@@ -4,8 +4,8 @@
 //! Readers see it at once; the medium has it when it is covered, or when a crash decides so.
 //!
 //! A *ghost* is a range that a failed sync gave up: nothing remembers any more that it has to be written, so no later
-//! sync covers it. Reads through the page cache show the new bytes until its pages are dropped. A *hidden* ghost shows
-//! the medium's bytes to reads around the page cache.
+//! sync covers it. Reads show the new bytes. A *hidden* ghost is one of the page cache only: reads around it show the
+//! medium's bytes, and so do all reads once its pages are dropped.
 
 use std::sync::{Arc, Weak};
 
@@ -195,9 +195,9 @@ impl Inode {
     }
 
     /// A sync of what was done up to change `covers` has failed. Lengths and punches stay pending: they are the
-    /// journal's, which tries again or stops for good. What was written up to change `inherited` is of an earlier
-    /// process, and nobody remembers it.
-    pub(super) fn fail_sync(&mut self, covers: u64, inherited: u64, given_up: GivenUp, dice: &mut Dice) {
+    /// journal's, which tries again or stops for good. What was written up to change `hidden` is seen in the
+    /// page cache only: it went through it, or it is of an earlier process, and nobody remembers it.
+    pub(super) fn fail_sync(&mut self, covers: u64, hidden: u64, given_up: GivenUp, dice: &mut Dice) {
         let is_data = |change: &mut Change| change.number <= covers && matches!(change.what, What::Write { .. });
         let failed: Vec<Change> = self.changes.extract_if(.., is_data).collect();
         for change in failed {
@@ -206,7 +206,7 @@ impl Inode {
                 GivenUp::Keeps => {
                     let end = offset + bytes.len() as u64;
                     self.ghosts.add(offset, end);
-                    if change.number <= inherited {
+                    if change.number <= hidden {
                         self.hidden.add(offset, end);
                     }
                 }
@@ -251,12 +251,12 @@ impl Inode {
         self.hidden.remove(from, to);
     }
 
-    /// The page cache forgets what is not dirty.
+    /// The page cache forgets what is not dirty. What a device still shows of direct writes stays.
     pub(super) fn drop_cached(&mut self) {
-        for (from, to) in std::mem::take(&mut self.ghosts).within(0, u64::MAX) {
+        for (from, to) in self.hidden.within(0, u64::MAX).collect::<Vec<_>>() {
             self.revert(from, to);
         }
-        self.hidden.clear();
+        assert!(self.hidden.is_empty(), "the page cache shows what the medium has");
     }
 
     /// The process that saw the failure is gone, and with it whatever made the device show what it had given up.

@@ -37,8 +37,9 @@
 //!      a sync that may succeed.
 //!
 //!   What the page cache shows of what was given up is gone with the machine, or with
-//!   [`super::DiskFile::drop_cached`]. Reads around the page cache show it, too, to the process that wrote it, because
-//!   that one can remember what it was told; a device that showed it to a process that cannot know would deceive anyone.
+//!   [`super::DiskFile::drop_cached`]. Of direct writes reads around the page cache show it, too, whatever is dropped, to
+//!   the process that wrote it, because that one can remember what it was told; a device that showed it to a process
+//!   that cannot know would deceive anyone.
 //! - a sync of a folder, a creation, a rename, a removal or an allocation fails and changes nothing; the journal keeps
 //!   what is pending, and a later sync covers it;
 //! - direct files refuse what real direct files refuse: unaligned offset, length or memory;

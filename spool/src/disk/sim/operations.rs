@@ -270,16 +270,15 @@ impl State {
         let inode = self.inodes.get_mut(&file.inode).expect("an open file is not forgotten");
         let result = meets.check();
         let number = result.as_ref().err().and_then(io::Error::raw_os_error);
+        let hidden = if self.refuses_direct { u64::MAX } else { self.inherited };
         match (number, meets) {
             (None, _) => inode.sync(covers, coverage),
             (Some(number), _) if is_untried(number) => {}
-            (_, Meets::Fault(FaultKind::SyncMixed)) => {
-                inode.fail_sync(covers, self.inherited, GivenUp::Mixed, &mut self.dice)
-            }
+            (_, Meets::Fault(FaultKind::SyncMixed)) => inode.fail_sync(covers, hidden, GivenUp::Mixed, &mut self.dice),
             (_, Meets::Fault(FaultKind::SyncReverts | FaultKind::NoSpace | FaultKind::Quota)) => {
-                inode.fail_sync(covers, self.inherited, GivenUp::Reverts, &mut self.dice);
+                inode.fail_sync(covers, hidden, GivenUp::Reverts, &mut self.dice);
             }
-            _ => inode.fail_sync(covers, self.inherited, GivenUp::Keeps, &mut self.dice),
+            _ => inode.fail_sync(covers, hidden, GivenUp::Keeps, &mut self.dice),
         }
         let subject = Subject::File { inode: file.inode };
         self.trace.note(OperationKind::Sync, subject, result.map(|()| 0_u32)).map(drop)

@@ -126,11 +126,11 @@ pub fn run(options: &Options) -> Result<(), String> {
         faults::run(&folders, &starter, seed, &mut results)?;
     }
     results.seconds = begun.elapsed().as_secs();
-    check_points(&results)?;
     print!("{}", results.table());
     if let Some(folder) = &options.record {
         results.record(folder)?;
     }
+    check_points(&results)?;
     println!("{}", results.line());
     Ok(())
 }
