@@ -81,7 +81,7 @@ fn help_and_version_are_answers() {
     let text = stdout(&version);
     let expected = format!("walspool {} (commit ", env!("CARGO_PKG_VERSION"));
     assert!(text.starts_with(&expected) && text.contains("on-disk format 1"), "{text}");
-    for command in ["init", "check", "run", "status", "verify"] {
+    for command in ["init", "check", "run", "capture", "apply", "status", "verify"] {
         let help = place.run(&[command, "--help"]);
         assert_eq!(code(&help), 0, "{help:?}");
         assert!(stdout(&help).contains("Example:\n  walspool "), "{command}: {}", stdout(&help));
@@ -95,7 +95,16 @@ fn help_and_version_are_answers() {
 #[test]
 fn without_a_configuration_every_command_says_where_it_looked() {
     let place = Place::new();
-    for command in [&["check"][..], &["run"], &["status"], &["verify"], &["config", "check"], &["config", "show"]] {
+    for command in [
+        &["check"][..],
+        &["run"],
+        &["capture"],
+        &["apply"],
+        &["status"],
+        &["verify"],
+        &["config", "check"],
+        &["config", "show"],
+    ] {
         assert_refused(&place.run(command), 2, "./walspool.toml and /etc/walspool/walspool.toml");
     }
 }
@@ -189,7 +198,7 @@ fn a_refused_configuration_is_listed_whole() {
     assert!(stdout(&output).contains("did you mean `store.max_bytes`?"), "{}", stdout(&output));
     let document = json(&place.run(&["check", "--json"]));
     assert_eq!((&document["ok"], &document["errors"]), (&Value::Bool(false), &Value::from(2)));
-    for command in ["run", "status", "verify"] {
+    for command in ["run", "capture", "apply", "status", "verify"] {
         let output = place.run(&[command]);
         assert_refused(&output, 2, "did you mean `source.logical.publication`?");
         assert!(stderr(&output).contains("did you mean `store.max_bytes`?"));

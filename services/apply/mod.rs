@@ -3,7 +3,7 @@
 //! Reading order: [`source`] and [`target`] (what is known of the two tables), [`plan`] (how they meet), [`sql`] (the
 //! statements), [`row`] and [`change`] (what travels), `decode` (records into steps), `writer` (steps into a target
 //! transaction), `worker` (transactions and boundaries), [`progress`] and [`judge`] (where the target stands), `service`
-//! (connecting, failing, trying again). [`copy_target`] is the target's side of the initial load.
+//! (connecting, failing, trying again), `store` (here, or written by another process). [`copy_target`] is the target's side of the initial load.
 
 pub mod change;
 pub mod copy_target;
@@ -21,6 +21,7 @@ mod session;
 pub mod source;
 pub mod sql;
 pub mod statistics;
+mod store;
 mod tables;
 pub mod target;
 mod worker;
@@ -32,3 +33,4 @@ pub use progress::{Progress, ProgressKey};
 pub use routing::Routing;
 pub use service::{ApplyContext, register, run};
 pub use statistics::ApplyStatistics;
+pub use store::ApplyStore;

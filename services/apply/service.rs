@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use replay::conn::Conninfo;
-use segments::{Position, StreamKind};
+use segments::Position;
 use spool::disk::{Disk, SystemDisk};
-use spool::{CursorStart, CursorState, Seek, Store};
+use spool::{CursorState, Seek};
 use tokio::sync::watch;
 
 use crate::runtime::lifecycle::{Phase, Shutdown};
@@ -18,6 +18,7 @@ use super::progress::ProgressKey;
 use super::routing::Routing;
 use super::session::{TargetSession, connect};
 use super::statistics::ApplyStatistics;
+use super::store::ApplyStore;
 use super::tables::Tables;
 use super::worker::{Ended, Worker};
 use super::writer::TargetWriter;
@@ -28,7 +29,7 @@ const LOOK_AGAIN: Duration = Duration::from_secs(5);
 /// Everything apply needs.
 pub struct ApplyContext<D: Disk = SystemDisk> {
     /// Where the transactions come from.
-    pub store: Store<D>,
+    pub store: ApplyStore<D>,
     /// Name of the cursor in the store.
     pub cursor_name: String,
     /// The target.
@@ -51,12 +52,8 @@ pub struct ApplyContext<D: Disk = SystemDisk> {
 
 /// Makes the cursor's register if it is not there yet, so that everything from now on is kept for apply. To be called
 /// before capture appends; also called by [`run`].
-pub fn register<D: Disk>(store: &Store<D>, cursor_name: &str) -> Result<()> {
-    let known = store.cursors()?.iter().any(|cursor| cursor.name == cursor_name);
-    if !known {
-        store.register(cursor_name, StreamKind::Txn, CursorStart::Earliest)?;
-    }
-    Ok(())
+pub fn register<D: Disk>(store: &ApplyStore<D>, cursor_name: &str) -> Result<()> {
+    Ok(store.register(cursor_name)?)
 }
 
 /// Applies until a stop is asked for. What fails at the target is shown on the board and tried again.
@@ -157,7 +154,7 @@ fn refuse_expired<D: Disk>(context: &ApplyContext<D>) -> Result<()> {
 async fn open_session<D: Disk>(context: &ApplyContext<D>, beginning: Beginning) -> Result<TargetSession> {
     let connected = connect(&context.conninfo).await?;
     TargetSession::open(connected, &context.key, |found| {
-        let durable_end = context.store.watermarks(StreamKind::Txn).durable_entry_end;
+        let durable_end = context.store.durable_end()?;
         judge(&StoreSide { id: context.store.id(), beginning, durable_end }, found)
     })
     .await

@@ -3,8 +3,8 @@
 use replay::state::Manifest;
 use segments::{StreamKind, UnixMicros};
 use sha2::{Digest, Sha256};
-use spool::Store;
 use spool::disk::Disk;
+use spool::{StateEntry, Store};
 
 use super::decision::Identity;
 use crate::config::Config;
@@ -16,9 +16,16 @@ use crate::runtime::board::unix_us_now;
 /// # Errors
 /// The store fails, or the manifest is damaged or of a newer version.
 pub fn read<D: Disk>(store: &Store<D>) -> Result<Option<Manifest>, BookError> {
-    let Some(entry) = store.latest_state(StreamKind::Manifest)? else { return Ok(None) };
+    store.latest_state(StreamKind::Manifest)?.as_ref().map(decode).transpose()
+}
+
+/// A manifest as it lies in a store.
+///
+/// # Errors
+/// It is damaged or of a newer version.
+pub fn decode(entry: &StateEntry) -> Result<Manifest, BookError> {
     let manifest = Manifest::decode(entry.kind, entry.schema, &entry.body);
-    manifest.map(Some).map_err(|error| BookError::Body { stream: StreamKind::Manifest, error })
+    manifest.map_err(|error| BookError::Body { stream: StreamKind::Manifest, error })
 }
 
 /// The source's identity as the manifest has it.

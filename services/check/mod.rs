@@ -66,6 +66,19 @@ pub async fn for_run(config: &Config) -> Findings {
     check(config, Scope::Run).await
 }
 
+/// What `walspool apply` has to know before it starts: the target alone.
+pub async fn for_apply(config: &Config) -> Findings {
+    let mut findings = Findings::default();
+    secrets::check(config, &mut findings);
+    if let Some(target) = &config.target
+        && let Some(session) = connect::connect(TARGET, &target.database_url, config, &mut findings).await
+    {
+        let result = target::check(&session.client, config, None, false, &mut findings).await;
+        connect::answered(TARGET, result, &mut findings);
+    }
+    findings
+}
+
 async fn check(config: &Config, scope: Scope) -> Findings {
     let mut findings = Findings::default();
     secrets::check(config, &mut findings);

@@ -54,7 +54,7 @@ struct Global {
     #[arg(long, global = true, value_name = "FORMAT", value_enum, default_value = "text")]
     log_format: LogFormat,
     /// What is logged: error, warn, info, debug, trace, off, or a list such as info,walspool::capture=debug
-    /// [default: info for run, warn otherwise]
+    /// [default: info for run, capture and apply, warn otherwise]
     #[arg(long, global = true, value_name = "LEVEL")]
     log_level: Option<String>,
 }
@@ -66,6 +66,8 @@ enum Command {
     Config(config::ConfigCommand),
     Check(check::CheckArgs),
     Run(run::RunArgs),
+    Capture(run::CaptureArgs),
+    Apply(run::ApplyArgs),
     Status(status::StatusArgs),
     Verify(verify::VerifyArgs),
     #[command(subcommand)]
@@ -80,7 +82,7 @@ enum Command {
 impl Command {
     fn default_log_level(&self) -> &'static str {
         match self {
-            Self::Run(_) => "info",
+            Self::Run(_) | Self::Capture(_) | Self::Apply(_) => "info",
             _ => "warn",
         }
     }
@@ -149,6 +151,8 @@ fn dispatch(cli: &Cli) -> Result<Exit, Failure> {
         Command::Config(command) => config::run(&cli.global, command),
         Command::Check(args) => check::run(&cli.global, args),
         Command::Run(args) => run::run(&cli.global, args),
+        Command::Capture(args) => run::capture(&cli.global, args),
+        Command::Apply(args) => run::apply(&cli.global, args),
         Command::Status(args) => status::run(&cli.global, args),
         Command::Verify(args) => verify::run(&cli.global, args),
         Command::Consumers(command) => consumers::run(&cli.global, command),

@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use replay::state::{InitialLoad as LedgerLoad, Ledger, LoadState, SlotState, TransitionError};
 use segments::{Incarnation, Lsn, Position, Seqno, StreamKind, TimelineId, UnixMicros};
-use spool::Store;
 use spool::disk::Disk;
+use spool::{StateEntry, Store};
 use tokio::sync::watch;
 
 use crate::apply::Beginning;
@@ -89,11 +89,7 @@ impl<D: Disk> LedgerBook<D> {
     /// any more: the progress row at the target was begun at it.
     #[must_use]
     pub fn beginning(&self, timeline: TimelineId) -> Option<Beginning> {
-        let ledger = self.newest.borrow();
-        (origin_of(&ledger, false) == Origin::Settled).then_some(())?;
-        let lsn = ledger.slot.consistent_point?;
-        let position = Position { seqno: Seqno::NONE, lsn, timeline };
-        Some(Beginning { slot_incarnation: ledger.slot.incarnation?, position })
+        beginning_of(&self.newest.borrow(), timeline)
     }
 }
 
@@ -137,9 +133,25 @@ fn check_positions(ledger: &Ledger, end: Lsn) -> Result<(), BookError> {
 /// # Errors
 /// As [`LedgerBook::open`].
 pub fn read<D: Disk>(store: &Store<D>) -> Result<Option<Ledger>, BookError> {
-    let Some(entry) = store.latest_state(StreamKind::Ledger)? else { return Ok(None) };
+    store.latest_state(StreamKind::Ledger)?.as_ref().map(decode).transpose()
+}
+
+/// A ledger as it lies in a store.
+///
+/// # Errors
+/// It is damaged or of a newer version.
+pub fn decode(entry: &StateEntry) -> Result<Ledger, BookError> {
     let ledger = Ledger::decode(entry.kind, entry.schema, &entry.body);
-    ledger.map(Some).map_err(|error| BookError::Body { stream: StreamKind::Ledger, error })
+    ledger.map_err(|error| BookError::Body { stream: StreamKind::Ledger, error })
+}
+
+/// As [`LedgerBook::beginning`], of a ledger that another process keeps.
+#[must_use]
+pub fn beginning_of(ledger: &Ledger, timeline: TimelineId) -> Option<Beginning> {
+    (origin_of(ledger, false) == Origin::Settled).then_some(())?;
+    let lsn = ledger.slot.consistent_point?;
+    let position = Position { seqno: Seqno::NONE, lsn, timeline };
+    Some(Beginning { slot_incarnation: ledger.slot.incarnation?, position })
 }
 
 /// What the configuration asks for. Without a target there is nowhere to copy to.

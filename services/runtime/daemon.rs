@@ -9,6 +9,7 @@ use super::backoff::BackoffLimits;
 use super::board::{StateBoard, unix_us_now};
 use super::lifecycle::Shutdown;
 use super::retention::RetentionMetrics;
+use super::run::Role;
 use super::state::Service;
 use crate::apply::ApplyStatistics;
 use crate::capture::CaptureMetrics;
@@ -37,9 +38,10 @@ pub(crate) struct OpenStore {
 }
 
 impl Daemon {
-    pub(crate) fn new(config: Config, options: RunOptions) -> Self {
+    pub(crate) fn new(config: Config, options: RunOptions, role: Role) -> Self {
         let mut services = vec![Service::Store, Service::Capture, Service::InitialLoad];
-        let apply = config.target.as_ref().map(|_| {
+        let applies = role == Role::Everything;
+        let apply = config.target.as_ref().filter(|_| applies).map(|_| {
             services.push(Service::Apply);
             Arc::new(ApplyStatistics::new())
         });

@@ -62,29 +62,29 @@ impl Generation {
             None => tracing::info!(backend = backend.name, "store backend"),
         }
         let beginning = watch::Sender::new(None);
-        let apply = target.as_ref().map(|conninfo| {
-            // The hold comes before anything is appended, so that nothing goes before apply has seen it.
-            apply::register(&store, APPLY_CONSUMER)?;
-            Ok::<_, ApplyError>(ApplyContext {
-                store: store.clone(),
-                cursor_name: APPLY_CONSUMER.to_owned(),
-                conninfo: conninfo.clone(),
-                key: ProgressKey {
-                    source_id: daemon.config.source.id.clone(),
-                    dataset_id: daemon.config.dataset.id.clone(),
-                },
-                routing: Arc::new(Routing::new(&daemon.config)),
-                beginning: beginning.subscribe(),
-                shutdown: daemon.shutdown.clone(),
-                board: daemon.board.clone(),
-                statistics: daemon.apply.clone().expect("a target has statistics"),
-                backoff: daemon.backoff(),
-            })
+        if target.is_some() {
+            // The hold comes before anything is appended, so that nothing goes before apply has seen it, wherever it runs.
+            apply::register(&store.clone().into(), APPLY_CONSUMER).map_err(|error| match error {
+                ApplyError::Store(error) => Failure::from(error),
+                error => Failure::refused(error.to_string()),
+            })?;
+        }
+        let applies = target.as_ref().zip(daemon.apply.as_ref());
+        let apply = applies.map(|(conninfo, statistics)| ApplyContext {
+            store: store.clone().into(),
+            cursor_name: APPLY_CONSUMER.to_owned(),
+            conninfo: conninfo.clone(),
+            key: ProgressKey {
+                source_id: daemon.config.source.id.clone(),
+                dataset_id: daemon.config.dataset.id.clone(),
+            },
+            routing: Arc::new(Routing::new(&daemon.config)),
+            beginning: beginning.subscribe(),
+            shutdown: daemon.shutdown.clone(),
+            board: daemon.board.clone(),
+            statistics: Arc::clone(statistics),
+            backoff: daemon.backoff(),
         });
-        let apply = apply.transpose().map_err(|error| match error {
-            ApplyError::Store(error) => Failure::from(error),
-            error => Failure::refused(error.to_string()),
-        })?;
         let context = CaptureContext {
             config: Arc::clone(&daemon.config),
             source: source.clone(),

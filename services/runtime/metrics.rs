@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use spool::Hold;
 
+use super::board::StateBoard;
 use super::daemon::Daemon;
 
 /// What `Content-Type` says of it.
@@ -14,6 +15,17 @@ pub(super) fn page(daemon: &Daemon) -> String {
     let holds = daemon.open().and_then(|open| open.store.holds().ok()).unwrap_or_default();
     let retention = &daemon.retention;
     render(&holds, retention.reclaimed_bytes(), retention.clock_anomalies()).expect("a String takes everything")
+}
+
+/// The page of a process that reads the store of another one: the state of its services.
+pub(super) fn page_of_services(board: &StateBoard) -> String {
+    let mut text =
+        "# TYPE walspool_service_state gauge\n# HELP walspool_service_state 1 for the state a service is in.\n"
+            .to_owned();
+    for (service, report) in &board.snapshot() {
+        text += &format!("walspool_service_state{{service=\"{service}\",state=\"{}\"}} 1\n", report.state);
+    }
+    text + "# EOF\n"
 }
 
 fn render(holds: &[Hold], reclaimed_bytes: u64, clock_anomalies: u64) -> Result<String, std::fmt::Error> {

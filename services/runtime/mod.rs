@@ -1,5 +1,6 @@
 //! How the services live: states, back-off, start and stop, control socket, probes.
 
+mod apart;
 pub mod backoff;
 pub mod board;
 mod collect;
@@ -16,10 +17,11 @@ pub mod state;
 pub mod status;
 pub mod stopped;
 
+pub use apart::apply_apart;
 pub use backoff::{Backoff, BackoffLimits, Random, SplitMix};
 pub use board::{Report, StateBoard};
 pub(crate) use daemon::store_options;
 pub use lifecycle::{Phase, Shutdown};
-pub use run::run;
+pub use run::{Role, run};
 pub use state::{Readiness, Reason, Service, ServiceState};
 pub use status::Status;

@@ -1,4 +1,4 @@
-//! `walspool run`: from a configuration to a daemon that runs until it is asked to stop.
+//! `walspool run` and `walspool capture`: from a configuration to a daemon that runs until it is asked to stop.
 //!
 //! Order of a start: the store is opened first when it is there (its lock excludes a second daemon, and recovery says at
 //! once if it is damaged), then the servers are looked at, then the probes' address is taken, then a new store is made,
@@ -32,12 +32,21 @@ use crate::finding::Finding;
 use crate::load::LedgerBook;
 use crate::load::book::tables_never_loaded;
 
+/// Which services the process that writes the store runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Role {
+    /// All that are configured (`walspool run`).
+    Everything,
+    /// Capture and the initial load; those that read the store run in processes of their own (`walspool capture`).
+    Capture,
+}
+
 /// Runs the daemon.
 ///
 /// # Errors
 /// What refuses the start, with its exit code.
-pub async fn run(config: Config, options: RunOptions) -> Result<Exit, Failure> {
-    let daemon = Arc::new(Daemon::new(config, options));
+pub async fn run(config: Config, options: RunOptions, role: Role) -> Result<Exit, Failure> {
+    let daemon = Arc::new(Daemon::new(config, options, role));
     let _signals = listen_for_signals(daemon.shutdown.clone())
         .map_err(|error| Failure::temporary(format!("signal handlers cannot be installed: {error}")))?;
     let started = tokio::select! {
@@ -101,7 +110,7 @@ fn conninfos(config: &Config) -> Result<(Conninfo, Option<Conninfo>), Failure> {
     }
 }
 
-fn conninfo(side: &str, url: &SecretUrl) -> Result<Conninfo, Box<Finding>> {
+pub(super) fn conninfo(side: &str, url: &SecretUrl) -> Result<Conninfo, Box<Finding>> {
     let subject = format!("[{side}] database_url");
     let secret = url.resolve().map_err(|error| {
         Box::new(Finding::error("secret_unresolved", subject.clone(), error.to_string()).with_remedy(url.remedy()))
@@ -111,7 +120,14 @@ fn conninfo(side: &str, url: &SecretUrl) -> Result<Conninfo, Box<Finding>> {
 }
 
 async fn look_at_servers(config: &Config) -> Result<(), Failure> {
-    let findings = check::for_run(config).await;
+    refuse(&check::for_run(config).await)
+}
+
+/// What was found that does not refuse goes to the log.
+///
+/// # Errors
+/// What refuses the start.
+pub(super) fn refuse(findings: &check::Findings) -> Result<(), Failure> {
     for finding in findings.warnings().chain(findings.unreachable()) {
         tracing::warn!(code = finding.code, subject = %finding.subject, "{}", finding.message);
     }
@@ -147,17 +163,20 @@ async fn create_store(config: &Config, options: &StoreOptions) -> Result<SystemS
 
 async fn bind_health(daemon: &Daemon) -> Result<HealthServer, Failure> {
     let address = daemon.options.health_listen.unwrap_or(daemon.config.admin.health_listen);
-    HealthServer::bind(address).await.map_err(|error| {
-        let message = format!("{address} cannot be listened on for /livez and /readyz: {error}");
-        match error.kind() {
-            // An address may still come, with its interface.
-            std::io::ErrorKind::AddrNotAvailable => Failure::temporary(message)
-                .with_remedy("name an address of this host with --health-listen or [admin] health_listen"),
-            _ => Failure::temporary(message).with_remedy(
-                "stop what listens there, or choose another address with --health-listen or [admin] health_listen",
-            ),
-        }
-    })
+    HealthServer::bind(address).await.map_err(|error| health_failure(address, &error))
+}
+
+/// Why the probes' address could not be had.
+pub(super) fn health_failure(address: std::net::SocketAddr, error: &std::io::Error) -> Failure {
+    let message = format!("{address} cannot be listened on for /livez and /readyz: {error}");
+    match error.kind() {
+        // An address may still come, with its interface.
+        std::io::ErrorKind::AddrNotAvailable => Failure::temporary(message)
+            .with_remedy("name an address of this host with --health-listen or [admin] health_listen"),
+        _ => Failure::temporary(message).with_remedy(
+            "stop what listens there, or choose another address with --health-listen or [admin] health_listen",
+        ),
+    }
 }
 
 /// Runs generation after generation: a store that failed is opened again by itself, with back-off.

@@ -194,7 +194,7 @@ impl World {
         let shutdown = Shutdown::default();
         let (_, beginning) = watch::channel(Some(beginning));
         let context = ApplyContext {
-            store: self.store().clone(),
+            store: self.store().clone().into(),
             cursor_name: CURSOR.to_owned(),
             conninfo,
             key: self.key.clone(),

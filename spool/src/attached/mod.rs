@@ -47,37 +47,7 @@ impl Default for AttachOptions {
 }
 
 /// A store as a reader in another process has it. Clones are the same one; its cursors keep it.
-///
-/// ```
-/// # use segments::{Lsn, RecordKind, StreamKind, TimelineId};
-/// use spool::{AttachOptions, AttachedStore, BatchLimits, CursorStart};
-/// # use spool::{RecordInput, StoreOptions, SystemStore};
-/// # use std::time::Duration;
-///
-/// # let folder = tempfile::tempdir()?;
-/// # let dir = folder.path().join("store");
-/// # let store = SystemStore::create(&dir, &StoreOptions::tiny())?;
-/// # let (timeline, lsn) = (TimelineId::new(1), Lsn::new(0x2000));
-/// # let kind = RecordKind(1);
-/// # store.append_durable(StreamKind::Txn, RecordInput { first: true, last: true, kind, schema: 1, timeline, lsn, body: b"one" })?;
-/// // In another process than the writer's:
-/// let attached = AttachedStore::attach(&dir, &AttachOptions::default())?;
-/// let mut cursor = attached.register("reader", StreamKind::Txn, CursorStart::Earliest)?;
-/// while cursor.wait_blocking(Duration::ZERO)? {
-///     let Some(batch) = cursor.next_batch(BatchLimits::default())? else { break };
-///     let bodies: Vec<Vec<u8>> = batch.records().map(|record| record.body.to_vec()).collect();
-///     let end = batch.entry_end();
-///     batch.finish()?; // only now may `bodies` be sent
-/// #   assert_eq!(bodies, [b"one".to_vec()]);
-///     if let Some(end) = end {
-///         cursor.confirm(end)?; // once they have arrived
-///     }
-/// }
-/// # assert_eq!(cursor.confirmed().lsn, Lsn::new(0x2000));
-/// # drop(cursor);
-/// # store.close()?;
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
+/// The crate's page shows how to tail one.
 #[derive(Debug)]
 pub struct AttachedStore<D: Disk = SystemDisk> {
     inner: Arc<Attached<D>>,

@@ -64,8 +64,13 @@ impl Launch {
 
     /// Starts the daemon.
     pub fn run(&self) -> Result<Walspool> {
+        self.start("run")
+    }
+
+    /// Starts one of the long-running commands: `run`, `capture`, `apply`.
+    pub fn start(&self, service: &str) -> Result<Walspool> {
         let mut command = Command::new(&self.binary);
-        command.arg("run").arg("--config").arg(&self.config).args(&self.args).envs(self.env.iter().cloned());
+        command.arg(service).arg("--config").arg(&self.config).args(&self.args).envs(self.env.iter().cloned());
         let process = Spawn { command, log: &self.log, account: None, death_signal: libc::SIGKILL }.start()?;
         Ok(Walspool { launch: self.clone(), process })
     }
