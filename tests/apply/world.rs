@@ -96,7 +96,7 @@ impl World {
         source.batch_execute("CREATE PUBLICATION pub FOR ALL TABLES").await.expect("publication");
         let folder = TempDir::new().expect("folder");
         let store = Store::create(&folder.path().join("store"), &options(plan.geometry)).expect("store");
-        apply::register(&store, CURSOR).expect("registered");
+        apply::register(&store.clone().into(), CURSOR).expect("registered");
         let (feeder, begin) = Feeder::start(&server, &store, plan.geometry).await;
         let name = |text: &str| text.parse::<TableName>().expect("a table's name");
         let tables = plan.tables.iter().map(|(from, to)| (name(from), name(to))).collect();
