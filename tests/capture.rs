@@ -262,7 +262,8 @@ async fn a_slot_of_another_kind_is_never_touched() {
     stop(daemon).await;
 }
 
-/// The budget is used up: capture stops reading, keeps the connection, says `disk_low`, and loses nothing.
+/// The budget is used up (A07): capture slows down, then stops reading, keeps the connection, says `disk_low` and is not ready,
+/// and loses nothing.
 #[tokio::test]
 async fn the_disk_budget_is_kept_by_waiting() {
     let mut options = Options::major(18).name("source");
@@ -280,7 +281,22 @@ async fn the_disk_budget_is_kept_by_waiting() {
     }
     let low = |status: &Value| reason(status, "capture") == "disk_low";
     let status = daemon.wait_for("disk_low", LATER, low).await.expect("waits for room");
-    assert_eq!(status["services"]["capture"]["readiness"], "backpressured");
+    assert!(
+        ["backpressured", "not_ready"].iter().any(|word| status["services"]["capture"]["readiness"] == *word),
+        "{status}"
+    );
+    let stalled = |status: &Value| status["services"]["capture"]["readiness"] == "not_ready";
+    let status = daemon.wait_for("not ready", LATER, stalled).await.expect("slows down, then waits");
+    assert_eq!(reason(&status, "capture"), "disk_low");
+    assert_eq!(probe(&pair.document.health_listen, "/readyz").0, 503);
+    assert_eq!(probe(&pair.document.health_listen, "/livez").0, 200);
+    let metrics = probe(&pair.document.health_listen, "/metrics").1;
+    assert!(
+        metrics.contains("walspool_retention_floor_lsn{holder=\"retention is disabled\",stream=\"txn\"} "),
+        "{metrics}"
+    );
+    let holds = status["holds"].as_array().expect("holds");
+    assert!(holds.iter().any(|hold| hold["reason"] == "retention is disabled"), "{status}");
     let (streams, durable) = (status["capture"]["streams"].clone(), lsn(&status, "durable"));
     tokio::time::sleep(Duration::from_secs(8)).await;
     let status = pair.launch.status().await.expect("status");

@@ -10,7 +10,7 @@ use segments::{Lsn, StreamKind, TimelineId, UnixMicros};
 use spool::disk::Disk;
 use spool::{RecordInput, Store};
 
-use super::budget::{self, Budget, Looks};
+use super::budget::{self, Budget, Looks, Room};
 use super::error::{CaptureError, Result};
 use super::idle::{IdleAdvance, Standing};
 use super::metrics::{CaptureMetrics, ChangeKind};
@@ -131,16 +131,20 @@ impl<D: Disk> Pump<D> {
         Ok(())
     }
 
-    /// Waits while the disk budget is used up. The socket is not read meanwhile, so the source waits too.
+    /// Pauses where the disk budget is nearly used up, and waits while it is. The socket is not read meanwhile, so the
+    /// source waits too; feedback has a task of its own.
     async fn wait_for_room(&mut self) -> Result<()> {
         loop {
-            let refusal = self.budget.refusal(self.store.store_bytes(), self.store.free_bytes()?);
-            let wait = refusal.is_some();
-            self.held_up.set(refusal);
-            if !wait {
-                return Ok(());
+            let room = self.budget.room(self.store.store_bytes(), self.store.free_bytes()?);
+            self.held_up.set(room.clone());
+            match room {
+                Room::Free => return Ok(()),
+                Room::Scarce(pause, _) => {
+                    tokio::time::sleep(pause).await;
+                    return Ok(());
+                }
+                Room::None(_) => tokio::time::sleep(budget::WAIT).await,
             }
-            tokio::time::sleep(budget::WAIT).await;
         }
     }
 

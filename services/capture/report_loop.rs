@@ -13,6 +13,7 @@ use spool::StreamState;
 use tokio::sync::{Notify, watch};
 use tokio_postgres::Client;
 
+use super::budget::Room;
 use super::facts::read_standing;
 use super::feedback::{Feedback, Positions};
 use super::metrics::CaptureMetrics;
@@ -132,15 +133,17 @@ pub(crate) async fn watch_source(
         };
         let held = standing.held_bytes.unwrap_or(0);
         metrics.source_standing(standing);
-        let report = match held_up.why() {
-            Some(detail) => Report::backpressured(Reason::DiskLow, detail),
-            None if held > warn_bytes => {
+        let report = match held_up.room() {
+            // Nothing comes in: whoever asks for readiness must hear that.
+            Room::None(detail) => Report::stalled(Reason::DiskLow, detail),
+            Room::Scarce(_, detail) => Report::backpressured(Reason::DiskLow, detail),
+            Room::Free if held > warn_bytes => {
                 let (held, warn) = (format_bytes(held), format_bytes(warn_bytes));
                 let detail =
                     format!("the source keeps {held} of WAL for slot {slot:?}, more than the {warn} to warn at");
                 Report::degraded(Reason::WalRetentionHigh, detail)
             }
-            None => Report::running(),
+            Room::Free => Report::running(),
         };
         board.set(Service::Capture, report);
         tokio::time::sleep(STANDING_INTERVAL).await;
@@ -148,15 +151,21 @@ pub(crate) async fn watch_source(
 }
 
 /// Whether and why the reader waits for room in the store.
-#[derive(Debug, Default)]
-pub(crate) struct HeldUp(std::sync::Mutex<Option<String>>);
+#[derive(Debug)]
+pub(crate) struct HeldUp(std::sync::Mutex<Room>);
+
+impl Default for HeldUp {
+    fn default() -> Self {
+        Self(std::sync::Mutex::new(Room::Free))
+    }
+}
 
 impl HeldUp {
-    pub(crate) fn set(&self, why: Option<String>) {
-        *self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = why;
+    pub(crate) fn set(&self, room: Room) {
+        *self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = room;
     }
 
-    pub(crate) fn why(&self) -> Option<String> {
+    pub(crate) fn room(&self) -> Room {
         self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
     }
 }

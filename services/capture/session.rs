@@ -104,6 +104,7 @@ impl<D: Disk> Session<D> {
             budget: Budget {
                 max_bytes: context.config.store.max_bytes,
                 reserve_bytes: context.config.store.reserve_bytes,
+                segment_bytes: context.geometry.segment_bytes,
             },
             held_up,
             idle: IdleAdvance::default(),

@@ -110,7 +110,8 @@ const OPTIONAL: &str = r#"# History that is kept although nobody needs it any mo
 # min_bytes = 0
 # min_age = "0s"
 
-# What happens when a consumer holds more than the budget allows: "pause" capture.
+# What happens when a consumer holds more than the budget allows: "pause" capture, or "expire" the consumer, which is
+# given up by name then and has to be loaded again.
 # [[consumers]]
 # name = "apply"
 # on_overflow = "pause"

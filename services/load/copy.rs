@@ -108,7 +108,8 @@ impl<D: Disk> Load<D> {
         let mut durable = self.store.watch_durable(StreamKind::Txn);
         loop {
             let state = durable.borrow_and_update().clone();
-            let held_up = self.board.get(Service::Capture).is_some_and(|one| one.reason == Some(Reason::DiskLow));
+            let stands_still = |one: Report| one.reason == Some(Reason::DiskLow) && !one.readiness.is_ready();
+            let held_up = self.board.get(Service::Capture).is_some_and(stands_still);
             if state.durable.lsn >= copied_at || held_up {
                 return Ok(());
             }

@@ -54,6 +54,12 @@ impl Report {
         Self::new(ServiceState::Running, Readiness::Backpressured, Some(reason), Some(detail.into()))
     }
 
+    /// At work, but nothing moves until somebody makes room or mends what it names; it goes on by itself then.
+    #[must_use]
+    pub fn stalled(reason: Reason, detail: impl Into<String>) -> Self {
+        Self::new(ServiceState::Running, Readiness::NotReady, Some(reason), Some(detail.into()))
+    }
+
     /// Waits for another part of this daemon, by plan: no reason, but not ready either.
     #[must_use]
     pub fn waiting(detail: impl Into<String>) -> Self {

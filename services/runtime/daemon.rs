@@ -13,7 +13,8 @@ use super::run::Role;
 use super::state::Service;
 use crate::apply::ApplyStatistics;
 use crate::capture::CaptureMetrics;
-use crate::config::{Config, OnOverflow, RunOptions, StoreBackend};
+use crate::capture::budget::Budget;
+use crate::config::{Config, OnOverflow, RunOptions, StoreBackend, StoreConfig};
 use crate::failure::Failure;
 use crate::load::LedgerBook;
 
@@ -91,14 +92,17 @@ pub(crate) fn store_options(config: &Config) -> Result<StoreOptions, Failure> {
         StoreBackend::IoUring => spool::disk::Backend::IoUring,
         StoreBackend::Pwrite => spool::disk::Backend::Pwrite,
     };
+    // Consumers are given up where capture would stop otherwise, not earlier and not later.
+    let StoreConfig { max_bytes, reserve_bytes, segment_bytes, .. } = config.store;
+    let budget = Budget { max_bytes, reserve_bytes, segment_bytes };
     Ok(StoreOptions {
         geometry,
         backend,
         keep_bytes_min: config.retention.min_bytes,
         keep_age_min: config.retention.min_age,
         is_retention_enabled: config.retention.enabled,
-        store_bytes_max: config.store.max_bytes,
-        reserve_bytes: config.store.reserve_bytes,
+        store_bytes_max: budget.max_bytes,
+        reserve_bytes: budget.free_bytes_min(),
         expire_on_overflow: expire_on_overflow(config),
         ..StoreOptions::default()
     })

@@ -206,9 +206,24 @@ fn seal(file: &impl DiskFile, header: &SegmentHeader, scan: &Scan, entry_before:
     assert!(footer.used_bytes > geometry.content_start(), "only content is sealed");
     assert_eq!((footer.segment, footer.incarnation), (header.segment, header.incarnation));
     let free_bytes = geometry.content_end() - footer.used_bytes;
-    file.punch(footer.used_bytes, free_bytes).doing("punch", path)?;
+    punch_free(file, footer.used_bytes, free_bytes).doing("punch", path)?;
     write_footer(file, &footer, geometry).doing("write the footer of", path)?;
     Ok(footer)
+}
+
+/// Punching saves room and nothing else. On a disk without a free block even that can be refused, because splitting an
+/// extent takes one; a store must open there all the same, so that what it holds can be read and freed.
+fn punch_free(file: &impl DiskFile, at: u64, bytes: u64) -> std::io::Result<bool> {
+    assert!(at > 0, "the header stays");
+    let punched = file.punch(at, bytes);
+    let is_full = |error: &std::io::Error| matches!(error.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT));
+    match punched {
+        Err(error) if is_full(&error) => {
+            tracing::warn!(%error, bytes, "the free part of a segment keeps its blocks");
+            Ok(false)
+        }
+        punched => punched,
+    }
 }
 
 /// Step 7, as far as the stream is concerned.

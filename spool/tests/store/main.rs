@@ -19,6 +19,7 @@
 //! | `retention.rs` | what cursors need stays; what nobody needs goes; files are recycled |
 //! | `holds.rs` | pins and restartpoints: what they hold stays; a standby finds its redo point whenever it starts |
 //! | `overflow.rs` | E11: a budget that is used up; who agreed to be given up hears it before the first byte goes |
+//! | `full.rs` | E14: a disk without a free byte or name: reads, confirms, marks, frees; opens; is named where it is written to |
 //! | `damage.rs` | what is refused stays as it was; states are below the mark when they are acknowledged |
 //! | `refusals.rs` | bad input: newer format, foreign files, damage below the mark, locks, fallback |
 
@@ -28,6 +29,7 @@ mod crash;
 mod cursors;
 mod damage;
 mod fork;
+mod full;
 mod holds;
 mod kill;
 mod life;
