@@ -70,12 +70,16 @@ impl<D: Disk> Store<D> {
         if !is_cursor_name(name) || !self.cursor_names()?.iter().any(|found| found == name) {
             return Err(Error::Unregistered { name: name.to_owned() });
         }
-        let (stream, held, position) = shared.while_open(|| {
-            let Registered { register, owner, position } = open_register(&shared.disk, name, &path, shared.store)?;
+        let opened = shared.while_open(|| {
+            let Registered { mut register, owner, position } = open_register(&shared.disk, name, &path, shared.store)?;
             let stream = shared.named_stream(owner.stream)?;
             check_position(name, stream, owner.epoch, position)?;
+            // The holder before may have been another process, killed in a write or told that a sync failed.
+            register.settle()?;
+            assert!(register.says(position), "both slots say where the consumer stands");
             Ok((stream, shared.cursors.hold(name, register, position), position))
-        })?;
+        });
+        let (stream, held, position) = shared.unless_sync_failed(opened)?;
         let home = Arc::new(WriterHome { shared: Arc::clone(shared), stream: Arc::clone(stream) });
         let cursor = Cursor::attach(home, name, held, position)?;
         assert_eq!(cursor.confirmed(), position, "attaching never jumps to another position");

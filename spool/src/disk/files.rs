@@ -73,7 +73,9 @@ impl Drop for SystemFile {
 }
 
 pub(super) fn identity_of(metadata: &std::fs::Metadata) -> FileIdentity {
-    FileIdentity { device: metadata.dev(), inode: metadata.ino() }
+    let birth = metadata.created().ok().and_then(|time| time.duration_since(std::time::UNIX_EPOCH).ok());
+    let birth = birth.map_or(0, |since| since.as_nanos() as u64);
+    FileIdentity { device: metadata.dev(), inode: metadata.ino(), birth }
 }
 
 impl DiskFile for SystemFile {

@@ -25,7 +25,8 @@ pub struct KnownEnd {
 type Ends = BTreeMap<(FileIdentity, StreamKind), (u64, KnownEnd)>;
 
 /// Durable ends of stores that ended in this process. A store is known by its mark register's file, which is never
-/// replaced: its folder may be spelled in many ways, and a copy of it is another store on the medium.
+/// replaced: its folder may be spelled in many ways, and a copy of it is another store on the medium. The file's time of
+/// birth belongs to it, because the number of a file that was removed is soon another one's.
 #[derive(Debug, Default)]
 pub struct ProcessMemory {
     ends: Mutex<Ends>,
@@ -77,14 +78,17 @@ mod tests {
     #[test]
     fn the_lower_end_stays_until_forgotten() {
         let memory = ProcessMemory::new();
-        let register = FileIdentity { device: 1, inode: 7 };
+        let register = FileIdentity { device: 1, inode: 7, birth: 5 };
         let end = |segment, offset| KnownEnd { segment: SegmentId::new(segment), offset };
         memory.remember(register, 4, StreamKind::Txn, end(3, 512));
         memory.remember(register, 4, StreamKind::Txn, end(3, 1024));
         memory.remember(register, 4, StreamKind::Wal, end(1, 0));
-        memory.forget(FileIdentity { device: 2, inode: 7 });
+        memory.forget(FileIdentity { device: 2, ..register });
+        memory.forget(FileIdentity { birth: 6, ..register });
         assert_eq!(memory.known(register, 4, StreamKind::Txn), Some(end(3, 512)));
         assert_eq!(memory.known(register, 5, StreamKind::Txn), None, "another process has opened it since");
+        let reused = FileIdentity { birth: 6, ..register };
+        assert_eq!(memory.known(reused, 4, StreamKind::Txn), None, "another file with the number of one that is gone");
         memory.forget(register);
         assert_eq!(memory.known(register, 4, StreamKind::Txn), None);
         assert_eq!(memory.known(register, 4, StreamKind::Wal), None);

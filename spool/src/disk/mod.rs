@@ -61,6 +61,8 @@ pub struct FileIdentity {
     pub device: u64,
     /// The file's number in it.
     pub inode: u64,
+    /// Nanoseconds since 1970 when it was created, 0 where the file system does not say. Numbers are used again.
+    pub birth: u64,
 }
 
 /// Free and whole size of a file system.

@@ -354,6 +354,28 @@ fn a_failed_sync_of_a_register_is_told() {
     append(&world, &store, 11..=12);
 }
 
+/// The writer's process takes over a cursor whose register could not be synced by the process that had it: what it reads
+/// there may not be durable, and a sync alone would say nothing about it.
+#[test]
+fn a_cursor_that_comes_into_the_writers_process_stands_where_it_is_durable() {
+    let world = SimWorld::new();
+    let store = world.create();
+    append(&world, &store, 1..=10);
+    let attached = world.attach();
+    let mut cursor = earliest(&attached, "reader");
+    read_all(&mut cursor);
+    world.disk().fail_for_ever(OperationKind::Sync, 1, spool::disk::Fault::Error(libc_eio()));
+    cursor.confirm(position(5, 40)).expect("taken");
+    assert!(cursor.sync().is_err());
+    drop(cursor);
+    drop(attached);
+    world.disk().clear_faults();
+    let stands_at = store.cursor("reader").expect("taken over").confirmed();
+    drop(store);
+    world.crash();
+    assert_eq!(world.open().cursor("reader").expect("there").confirmed(), stands_at, "a cursor never goes back");
+}
+
 const fn libc_eio() -> i32 {
     5
 }

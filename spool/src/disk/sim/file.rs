@@ -61,7 +61,7 @@ impl DiskFile for SimFile {
     }
 
     fn identity(&self) -> io::Result<FileIdentity> {
-        Ok(FileIdentity { device: 1, inode: self.opened.inode })
+        Ok(FileIdentity { device: 1, inode: self.opened.inode, birth: 0 })
     }
 
     fn is_direct(&self) -> bool {

@@ -198,7 +198,7 @@ impl State {
     }
 
     pub(super) fn identity(&self, path: &Path) -> io::Result<FileIdentity> {
-        Ok(FileIdentity { device: 1, inode: self.named(path)?.0 })
+        Ok(FileIdentity { device: 1, inode: self.named(path)?.0, birth: 0 })
     }
 
     pub(super) fn contents(&self, path: &Path) -> io::Result<Vec<u8>> {
