@@ -1,4 +1,4 @@
-//! What the bytes of the two registers say, without a store around them: for tools, and for a fuzzer.
+//! What the bytes of the registers say, without a store around them: for tools, and for a fuzzer.
 
 use std::path::Path;
 
@@ -6,6 +6,7 @@ use segments::{Position, StoreId, StreamEpoch, StreamKind};
 
 use crate::cursor::{CursorState, decode_register};
 use crate::error::Result;
+use crate::hold::{HELD_STREAMS, HoldKind, decode_hold};
 use crate::layout::cursor_path;
 use crate::mark::{Marks, decode_slot};
 
@@ -60,6 +61,43 @@ pub fn cursor_slots(bytes: &[u8], name: &str) -> Result<([Option<CursorSlot>; 2]
     });
     assert_eq!(slots.iter().flatten().count(), content.slots.iter().flatten().count(), "no slot is left out");
     Ok((slots, content.state))
+}
+
+/// What a pin or a restartpoint holds of one stream.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct HeldPart {
+    /// The stream.
+    pub stream: StreamKind,
+    /// Everything behind this is held; all of the stream where there is no position, or one in another history.
+    pub after: Option<Position>,
+}
+
+/// The register of a pin or restartpoint in `cursors/`, by the name of its file.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct HoldFile {
+    /// Kind and name, as holders are listed.
+    pub holder: String,
+    /// By the lower of its valid slots; none is valid where this is empty, and then it holds everything.
+    pub parts: Vec<HeldPart>,
+}
+
+/// Reads the bytes of `file` as those of a pin or restartpoint of the store with these `marks`. `None` where the name is
+/// neither's.
+///
+/// # Errors
+/// `UnsupportedVersion`. Damage is no error here: a register without a valid slot has no parts.
+pub fn hold_register(bytes: &[u8], file: &str, marks: &Marks) -> Result<Option<HoldFile>> {
+    let Some((kind, name)) = HoldKind::of_file(file) else { return Ok(None) };
+    let content = decode_hold(bytes, &kind.path(Path::new(""), name))?;
+    let part = |stream: &StreamKind| {
+        let after = content.lowest(*stream, marks.store, marks.stream(*stream).epoch)?;
+        Some(HeldPart { stream: *stream, after })
+    };
+    let parts: Vec<_> = if content.is_damaged() { Vec::new() } else { HELD_STREAMS.iter().filter_map(part).collect() };
+    assert_eq!(parts.is_empty(), content.is_damaged(), "a valid slot holds something");
+    let holder = format!("{} {name}", kind.word());
+    assert!(holder.ends_with(name), "it holds under its own name");
+    Ok(Some(HoldFile { holder, parts }))
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ use crate::layout::{CURSORS_DIR, PIN_SUFFIX, RESTARTPOINT_SUFFIX, is_cursor_name
 use crate::mark::Marks;
 use crate::retention::{Holder, Need};
 
-pub(crate) use register::{HoldRegister, HoldSlot, Part, peek_listed};
+pub(crate) use register::{HoldRegister, HoldSlot, Part, decode as decode_hold, peek_listed};
 
 const _: () = assert!(PIN_SUFFIX.len() > 1 && PIN_SUFFIX.as_bytes()[0] == b'.', "a suffix begins with a dot");
 const _: () = assert!(RESTARTPOINT_SUFFIX.len() > 1 && RESTARTPOINT_SUFFIX.as_bytes()[0] == b'.', "here too");
@@ -48,6 +48,14 @@ impl HoldKind {
             Self::Pin => "pin",
             Self::Restartpoint => "restartpoint",
         }
+    }
+
+    /// Whose register a file of this name is, and the holder's name.
+    pub(crate) fn of_file(file: &str) -> Option<(Self, &str)> {
+        let named = Self::ALL.iter().find_map(|kind| Some((*kind, file.strip_suffix(kind.suffix())?)));
+        let found = named.filter(|(_, name)| is_cursor_name(name));
+        assert!(found.is_none_or(|(_, name)| name.len() < file.len()), "the ending is not the name's");
+        found
     }
 
     fn holder(self, name: &str) -> Holder {

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use segments::{Position, SegmentId, Seqno, StreamKind};
-use spool::registers::{self, CursorSlot};
+use spool::registers::{self, CursorSlot, HeldPart, HoldFile};
 use spool::{CursorState, Marks, StreamMarks};
 
 use crate::bytes;
@@ -47,11 +47,13 @@ impl CursorFile {
     }
 }
 
-/// Both kinds, and what of them cannot be used.
+/// All kinds, and what of them cannot be used.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Registers {
     pub(crate) marks: Option<Marks>,
     pub(crate) cursors: Vec<CursorFile>,
+    /// Pins and restartpoints.
+    pub(crate) holds: Vec<HoldFile>,
     pub(crate) broken: Vec<Broken>,
 }
 
@@ -98,7 +100,10 @@ impl Registers {
             Err(error) => return self.broken(CURSORS_FOLDER, error),
         };
         for file in names {
-            let Some(name) = file.strip_suffix(CURSOR_SUFFIX) else { continue };
+            let Some(name) = file.strip_suffix(CURSOR_SUFFIX) else {
+                self.read_hold(&folder, &file);
+                continue;
+            };
             let shown = format!("{CURSORS_FOLDER}/{file}");
             let damaged = CursorFile { name: name.to_owned(), slots: [None; 2], state: CursorState::Damaged };
             let read = match bytes::read_all(&folder.join(&file)) {
@@ -125,19 +130,50 @@ impl Registers {
         }
     }
 
+    /// A pin or restartpoint, where the file is one. Whose store it is of, the mark register says.
+    fn read_hold(&mut self, folder: &Path, file: &str) {
+        let Some(marks) = self.marks.clone() else { return };
+        let shown = format!("{CURSORS_FOLDER}/{file}");
+        match registers::hold_register(&[], file, &marks) {
+            Ok(None) => return,
+            Ok(Some(_)) => {}
+            Err(error) => return self.broken(&shown, error),
+        }
+        let read = match bytes::read_all(&folder.join(file)) {
+            Ok(read) => read,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return,
+            Err(error) => return self.broken(&shown, error),
+        };
+        match registers::hold_register(&read.bytes, file, &marks) {
+            Ok(Some(hold)) => {
+                if hold.parts.is_empty() {
+                    self.broken(&shown, format!("{} has no valid position", hold.holder));
+                }
+                self.holds.push(hold);
+            }
+            Ok(None) => {}
+            Err(error) => self.broken(&shown, error),
+        }
+    }
+
     /// What the mark register says of a stream.
     pub(crate) fn stream(&self, stream: StreamKind) -> Option<&StreamMarks> {
         self.marks.as_ref().map(|marks| marks.stream(stream))
     }
 
-    /// Who needs the records from `last` down to its segment's first: cursors that have not confirmed `last`. A damaged one
-    /// needs everything.
+    /// Who needs the records from `last` down to its segment's first: cursors that have not confirmed `last`, pins and
+    /// restartpoints of a position before it. A damaged register needs everything.
     pub(crate) fn holders(&self, stream: StreamKind, last: Seqno) -> Vec<String> {
         let needs = |cursor: &&CursorFile| match cursor.oldest() {
             Some(slot) => slot.stream == stream && slot.position.seqno < last && cursor.state != CursorState::Expired,
             None => true,
         };
-        self.cursors.iter().filter(needs).map(|cursor| cursor.name.clone()).collect()
+        let cursors = self.cursors.iter().filter(needs).map(|cursor| cursor.name.clone());
+        let is_behind = |part: &HeldPart| part.after.is_none_or(|after| after.seqno < last);
+        let holds = |hold: &&HoldFile| {
+            hold.parts.is_empty() || hold.parts.iter().any(|part| part.stream == stream && is_behind(part))
+        };
+        cursors.chain(self.holds.iter().filter(holds).map(|hold| hold.holder.clone())).collect()
     }
 }
 

@@ -28,6 +28,27 @@ fn ls_lists_segments_with_state_and_ranges() {
     assert!(table.starts_with("STREAM") && table.contains("sealed") && !table.contains("ledger"), "{table}");
 }
 
+/// Pins and restartpoints hold segments as cursors do, and a register of theirs without a valid slot is named.
+#[test]
+fn ls_names_pins_and_restartpoints_among_the_holders() {
+    let sample = Sample::at_rest();
+    let pins = spool::Registry::open(&sample.path()).expect("a store");
+    pins.add_pin("before-upgrade", segments::Lsn::new(0x2030), &[segments::StreamKind::Txn]).expect("added");
+    let holders = || {
+        let (code, listing) = json(&["ls", &sample.path_text(), "--json"]);
+        let txn = listing["streams"].as_array().expect("streams").iter().find(|one| one["stream"] == "txn").cloned();
+        (code, txn.expect("txn")["segments"][0]["holders"].to_string())
+    };
+    let (code, held) = holders();
+    assert!(code == 0 && held.contains("pin before-upgrade"), "{held}");
+    let register = sample.path().join("cursors/before-upgrade.pin");
+    [60, 4096 + 60].into_iter().for_each(|offset| crate::sample::flip(&register, offset));
+    let damaged = inspect(&["verify", &sample.path_text(), "integrity"]);
+    let said = text(&damaged);
+    assert!(said.contains("before-upgrade.pin") && said.contains("no valid position"), "{said}");
+    assert_ne!(crate::sample::code(&damaged), 0);
+}
+
 #[test]
 fn show_tells_a_segment_from_header_to_footer() {
     let sample = Sample::at_rest();
