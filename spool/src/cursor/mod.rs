@@ -6,6 +6,7 @@
 
 mod attach;
 mod batch;
+mod cold;
 mod collect;
 mod home;
 mod hub;

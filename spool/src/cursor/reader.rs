@@ -11,6 +11,7 @@ use segments::{
     FormatError, GROUP_HEADER_BYTES, Geometry, GroupHeader, SegmentId, Seqno, StoreId, StreamEpoch, StreamKind,
 };
 
+use super::cold::Cold;
 use super::window::{Bytes, Group, Place, Window};
 use crate::disk::{Access, AlignedBuffer, Disk, DiskFile, read_exact_at, read_exact_direct};
 use crate::error::{Error, IoContext, Result};
@@ -44,11 +45,20 @@ const _: () = assert!(READ_AHEAD_BYTES.is_multiple_of(AlignedBuffer::ALIGNMENT a
 const OPEN_ATTEMPTS_MAX: u32 = 3;
 
 #[derive(Debug)]
-struct Opened<D: Disk> {
-    segment: SegmentId,
-    file: Arc<D::File>,
-    /// The mapping and the exclusive end of its content, once the segment is sealed.
-    sealed: Option<(Arc<D::Map>, u64)>,
+pub(super) struct Opened<D: Disk> {
+    pub(super) segment: SegmentId,
+    pub(super) file: Arc<D::File>,
+    /// How a sealed segment is read, and the exclusive end of its content.
+    pub(super) sealed: Option<(Sealed<D>, u64)>,
+}
+
+/// How a sealed segment is read.
+#[derive(Debug)]
+pub(super) enum Sealed<D: Disk> {
+    /// Through a mapping.
+    Mapped(Arc<D::Map>),
+    /// Ahead, and where the next window begins.
+    Ahead(Cold, u64),
 }
 
 /// A group that was looked at, or why there is none.
@@ -74,9 +84,9 @@ pub(crate) struct StreamReader<D: Disk, V> {
     store: StoreId,
     pub(crate) kind: StreamKind,
     epoch: StreamEpoch,
-    geometry: Geometry,
+    pub(super) geometry: Geometry,
     view: Arc<V>,
-    opened: Option<Opened<D>>,
+    pub(super) opened: Option<Opened<D>>,
     window: Option<Arc<Window<D>>>,
 }
 
@@ -117,7 +127,7 @@ impl<D: Disk, V: SegmentView> StreamReader<D, V> {
         self.window = None;
     }
 
-    fn path(&self, segment: SegmentId) -> PathBuf {
+    pub(super) fn path(&self, segment: SegmentId) -> PathBuf {
         segment_path(&self.dir, self.kind, segment)
     }
 
@@ -126,8 +136,8 @@ impl<D: Disk, V: SegmentView> StreamReader<D, V> {
         Expected { store, stream, epoch, geometry, segment, path: self.path(segment) }
     }
 
-    /// The groups that begin at `place`.
-    fn at(&mut self, place: Place) -> Result<At<D>> {
+    /// The groups that begin at `place`. Whoever goes through them `in_order` may get them read ahead.
+    fn at(&mut self, place: Place, in_order: bool) -> Result<At<D>> {
         if let Some(window) = self.window.as_ref().filter(|window| window.contains(place)) {
             return Ok(At::Groups(Arc::clone(window)));
         }
@@ -154,7 +164,7 @@ impl<D: Disk, V: SegmentView> StreamReader<D, V> {
         }
         let window = match self.view.in_memory(place) {
             Some(group) => self.memory_window(place, &entry, &group),
-            None => self.file_window(place, &entry)?,
+            None => self.file_window(place, &entry, in_order)?,
         };
         assert!(window.contains(place));
         assert_eq!(window.incarnation, entry.incarnation, "a window is of one life of a file");
@@ -187,7 +197,7 @@ impl<D: Disk, V: SegmentView> StreamReader<D, V> {
         self.window_of(place, entry, end, Bytes::Memory(Arc::clone(&group.buffer)))
     }
 
-    fn window_of(&self, place: Place, entry: &SegmentEntry, end: u64, bytes: Bytes<D>) -> Window<D> {
+    pub(super) fn window_of(&self, place: Place, entry: &SegmentEntry, end: u64, bytes: Bytes<D>) -> Window<D> {
         assert!(entry.info.id == place.segment && place.offset < end && end <= entry.info.used_bytes);
         let (segment, incarnation, geometry) = (place.segment, entry.incarnation, self.geometry);
         let window = Window { segment, incarnation, geometry, start: place.offset, end, bytes };
@@ -195,23 +205,32 @@ impl<D: Disk, V: SegmentView> StreamReader<D, V> {
         window
     }
 
-    fn file_window(&mut self, place: Place, entry: &SegmentEntry) -> Result<Window<D>> {
+    fn file_window(&mut self, place: Place, entry: &SegmentEntry, in_order: bool) -> Result<Window<D>> {
         self.open(place.segment, entry)?;
         if entry.info.state == SegmentState::Sealed {
-            self.map(place.segment, entry)?;
+            self.choose(place, entry, in_order)?;
+            return self.sealed_window(place, entry);
         }
         let opened = self.opened.as_ref().expect("just opened");
         assert_eq!(opened.segment, place.segment, "the file is of the segment that was asked for");
-        assert_eq!(opened.sealed.is_some(), entry.info.state == SegmentState::Sealed, "only what is sealed is mapped");
+        assert!(opened.sealed.is_none(), "only what is sealed is mapped or read ahead");
         let file = Arc::clone(&opened.file);
-        if let Some((map, used_bytes)) = &opened.sealed {
-            assert_eq!(*used_bytes, entry.info.used_bytes, "a sealed segment does not grow");
-            let bytes = Bytes::Mapped { map: Arc::clone(map), file };
-            let start = Place { offset: self.geometry.content_start(), ..place };
-            return Ok(self.window_of(start, entry, *used_bytes, bytes));
-        }
         let (buffer, end) = self.read_groups(&file, place, entry)?;
         Ok(self.window_of(place, entry, end, Bytes::Memory(Arc::new(buffer))))
+    }
+
+    /// The window of a sealed segment, by the way that was chosen.
+    pub(super) fn sealed_window(&mut self, place: Place, entry: &SegmentEntry) -> Result<Window<D>> {
+        let opened = self.opened.as_ref().expect("the caller has opened it");
+        assert_eq!(opened.segment, place.segment, "the file is of the segment that was asked for");
+        let (map, used_bytes) = match opened.sealed.as_ref().expect("the caller has chosen") {
+            (Sealed::Mapped(map), used_bytes) => (Arc::clone(map), *used_bytes),
+            (Sealed::Ahead(..), _) => return self.cold_window(place, entry),
+        };
+        assert_eq!(used_bytes, entry.info.used_bytes, "a sealed segment does not grow");
+        let bytes = Bytes::Mapped { map, file: Arc::clone(&opened.file) };
+        let start = Place { offset: self.geometry.content_start(), ..place };
+        Ok(self.window_of(start, entry, used_bytes, bytes))
     }
 
     /// Opens the segment under a shared lock, and makes sure that it is still the file that has the name.
@@ -238,9 +257,13 @@ impl<D: Disk, V: SegmentView> StreamReader<D, V> {
         Err(self.removed(segment))
     }
 
-    fn map(&mut self, segment: SegmentId, entry: &SegmentEntry) -> Result<()> {
-        if self.opened.as_ref().expect("the caller has opened it").sealed.is_some() {
-            return Ok(());
+    /// Chooses how a sealed segment is read from `place` on, once for each time that it is opened.
+    pub(super) fn choose(&mut self, place: Place, entry: &SegmentEntry, in_order: bool) -> Result<()> {
+        let segment = place.segment;
+        match &self.opened.as_ref().expect("the caller has opened it").sealed {
+            Some((Sealed::Mapped(_), _)) => return Ok(()),
+            Some((Sealed::Ahead(..), _)) if in_order => return Ok(()),
+            _ => {}
         }
         assert_eq!(entry.info.id, segment, "the table gives what it was asked for");
         assert_eq!(entry.info.state, SegmentState::Sealed, "what still grows is not mapped");
@@ -262,12 +285,19 @@ impl<D: Disk, V: SegmentView> StreamReader<D, V> {
                 footer.used_bytes,
             ));
         }
+        opened.sealed = None;
+        if let Some(cold) = if in_order { self.read_ahead(place, entry)? } else { None } {
+            let opened = self.opened.as_mut().expect("the caller has opened it");
+            opened.sealed = Some((Sealed::Ahead(cold, place.offset), used_bytes));
+            return Ok(());
+        }
+        let opened = self.opened.as_mut().expect("the caller has opened it");
         let map = self.disk.map(&opened.file).doing("map", &path)?;
         if ((*map.as_ref()).len() as u64) < used_bytes {
             return Err(expected.damage("file length", used_bytes, self.geometry.segment_bytes, map.as_ref().len()));
         }
         assert!(opened.sealed.is_none(), "a segment is mapped once");
-        opened.sealed = Some((Arc::new(map), used_bytes));
+        opened.sealed = Some((Sealed::Mapped(Arc::new(map)), used_bytes));
         Ok(())
     }
 
@@ -376,7 +406,7 @@ impl<D: Disk, V: SegmentView> StreamReader<D, V> {
         let Some(segment) = holding else { return at_end };
         let mut place = Place { segment, offset: content_start };
         loop {
-            let At::Groups(window) = self.at(place)? else { return Ok(place) };
+            let At::Groups(window) = self.at(place, false)? else { return Ok(place) };
             let header = match window.group_header(place.offset) {
                 Ok(header) => header,
                 Err(fault) => self.confirm_fault(place, fault)?.group_header(place.offset).expect("just confirmed"),
@@ -394,7 +424,7 @@ impl<D: Disk, V: SegmentView> StreamReader<D, V> {
         place: Place,
         look: impl FnOnce(&Group<'_>, &Arc<Window<D>>) -> T,
     ) -> Result<Visit<T>> {
-        let window = match self.at(place)? {
+        let window = match self.at(place, true)? {
             At::Groups(window) => window,
             At::NextSegment(next) => return Ok(Visit::NextSegment(next)),
             At::End => return Ok(Visit::End),

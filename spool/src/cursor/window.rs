@@ -31,6 +31,8 @@ pub(super) enum Bytes<D: Disk> {
     Mapped { map: Arc<D::Map>, file: Arc<D::File> },
     /// From the writer's memory, or read from the file.
     Memory(Arc<AlignedBuffer>),
+    /// In memory of ours that begins with the byte at `base` of the file.
+    Piece { buffer: Arc<AlignedBuffer>, base: u64 },
 }
 
 /// Whole groups from `start` to `end` of one segment.
@@ -59,6 +61,10 @@ impl<D: Disk> Window<D> {
             Bytes::Memory(buffer) => {
                 assert!(buffer.len() as u64 >= self.end - self.start, "the buffer reaches over the window");
             }
+            Bytes::Piece { buffer, base } => {
+                assert!(*base <= self.start, "a piece begins before the window");
+                assert!(buffer.len() as u64 >= self.end - base, "the piece reaches over the window");
+            }
         }
     }
 
@@ -73,6 +79,7 @@ impl<D: Disk> Window<D> {
         match &self.bytes {
             Bytes::Mapped { map, .. } => &(**map).as_ref()[from..to],
             Bytes::Memory(buffer) => &buffer[from - self.start as usize..to - self.start as usize],
+            Bytes::Piece { buffer, base } => &buffer[from - *base as usize..to - *base as usize],
         }
     }
 
@@ -90,7 +97,7 @@ impl<D: Disk> Window<D> {
     pub(super) fn mapped(&self) -> Option<(&D::Map, &D::File)> {
         match &self.bytes {
             Bytes::Mapped { map, file } => Some((map, file)),
-            Bytes::Memory(_) => None,
+            Bytes::Memory(_) | Bytes::Piece { .. } => None,
         }
     }
 

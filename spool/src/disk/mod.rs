@@ -4,6 +4,7 @@
 //! on a simulated disk. A disk has two faces: calls that any thread makes and that return when they are done
 //! ([`Disk`], [`DiskFile`]), and a [`Queue`] for the one committer, which keeps several writes in flight.
 
+mod ahead;
 mod buffer;
 mod files;
 mod finish;
@@ -22,6 +23,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
+pub use ahead::{Piece, ReadAhead, Span};
 pub use buffer::AlignedBuffer;
 pub use files::SystemFile;
 pub(crate) use finish::{ATTEMPTS_MAX, is_passing, resume_at};
@@ -132,6 +134,16 @@ pub trait Disk: Clone + fmt::Debug + Send + Sync + 'static {
     /// Maps the page that the processes of this host share through the file at `path`. `None` where a guest finds no whole
     /// page there, or may not write to it.
     fn shared_page(&self, path: &Path, user: PageUser) -> io::Result<Option<Self::Page>>;
+    /// True where less than half of a file's first `bytes` is in the page cache, and this disk can read ahead.
+    fn is_cold(&self, file: &Self::File, bytes: u64) -> io::Result<bool> {
+        let (_, _) = (file, bytes);
+        Ok(false)
+    }
+    /// Begins to read a range of a file whose content does not change, in order and ahead of who takes it. `None` where this
+    /// file is better mapped.
+    fn read_ahead(&self, file: &Arc<Self::File>, span: Span) -> Option<Box<dyn ReadAhead>> {
+        Some(Box::new(ahead::Plain::new(Arc::clone(file), span)))
+    }
     /// A queue for one committer, with up to `depth` operations in flight.
     fn queue(&self, depth: u32) -> io::Result<Self::Queue>;
     /// What this process may not forget when it opens a store again after a failed write.

@@ -119,6 +119,18 @@ pub(super) fn drop_cached(file: &File) -> io::Result<bool> {
     resident_pages(file, length).map(|pages| pages == 0)
 }
 
+/// True where less than half of a file's first `bytes` is in the page cache. A file system in memory is never cold.
+pub(super) fn is_cold(file: &File, bytes: u64) -> io::Result<bool> {
+    let length = usize::try_from(file.metadata()?.len().min(bytes)).map_err(io::Error::other)?;
+    if length == 0 || is_in_memory(file)? {
+        return Ok(false);
+    }
+    let pages = length.div_ceil(4096);
+    let resident = resident_pages(file, length)?;
+    assert!(resident <= pages, "no page counts twice");
+    Ok(resident * 2 < pages)
+}
+
 fn is_in_memory(file: &File) -> io::Result<bool> {
     let mut found = MaybeUninit::<libc::statfs>::zeroed();
     // SAFETY: `found` is writable memory of the right type that outlives the call.

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use super::files::identity_of;
 use super::{
-    Access, AlignedBuffer, Completion, Disk, Disturbance, FileIdentity, FileMap, FilePage, PageUser, ProcessMemory,
-    PwriteQueue, Queue, RingQueue, Space, SystemFile, Token, probe, sys,
+    Access, AlignedBuffer, Completion, Disk, DiskFile, Disturbance, FileIdentity, FileMap, FilePage, PageUser,
+    ProcessMemory, PwriteQueue, Queue, ReadAhead, RingQueue, Space, Span, SystemFile, Token, ahead, probe, sys,
 };
 
 /// Which backend the configuration asks for.
@@ -153,6 +153,19 @@ impl Disk for SystemDisk {
 
     fn shared_page(&self, path: &Path, user: PageUser) -> io::Result<Option<FilePage>> {
         FilePage::open(path, user)
+    }
+
+    fn is_cold(&self, file: &SystemFile, bytes: u64) -> io::Result<bool> {
+        assert!(bytes > 0, "a segment has content");
+        if self.backend.name != "io_uring" {
+            return Ok(false);
+        }
+        Ok(sys::is_cold(file.as_file(), bytes)? && ahead::reader().is_some())
+    }
+
+    fn read_ahead(&self, file: &Arc<SystemFile>, span: Span) -> Option<Box<dyn ReadAhead>> {
+        // Through the page cache the kernel reads ahead by itself, into where a mapping finds it.
+        ahead::reader().filter(|_| file.is_direct()).map(|reader| reader.read_ahead(file, span))
     }
 
     fn queue(&self, depth: u32) -> io::Result<SystemQueue> {

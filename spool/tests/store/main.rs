@@ -16,6 +16,7 @@
 //! | `cursors.rs` | complete entries only, rotation, cut chains, large entries, confirm, seek, named refusals |
 //! | `attached.rs` | readers in other processes: the same answers, through restarts of the writer, whatever the control page says |
 //! | `registry.rs` | cursors moved and removed from outside: plans, deeds, refusals |
+//! | `cold.rs` | sealed segments outside the page cache: read ahead where a cursor catches up, mapped otherwise |
 //! | `retention.rs` | what cursors need stays; what nobody needs goes; files are recycled |
 //! | `holds.rs` | pins and restartpoints: what they hold stays; a standby finds its redo point whenever it starts |
 //! | `overflow.rs` | E11: a budget that is used up; who agreed to be given up hears it before the first byte goes |
@@ -25,6 +26,7 @@
 
 mod append;
 mod attached;
+mod cold;
 mod crash;
 mod cursors;
 mod damage;

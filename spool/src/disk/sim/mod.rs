@@ -348,6 +348,12 @@ impl Disk for SimDisk {
         self.state().shared_page(path, user)
     }
 
+    /// Every other file, so that both ways of reading a sealed segment are taken.
+    fn is_cold(&self, file: &SimFile, bytes: u64) -> io::Result<bool> {
+        assert!(bytes > 0, "a segment has content");
+        Ok(!crate::disk::DiskFile::identity(file)?.inode.is_multiple_of(2))
+    }
+
     fn queue(&self, depth: u32) -> io::Result<SimQueue> {
         Ok(SimQueue::new(depth))
     }

@@ -58,6 +58,13 @@ impl Victim {
         std::fs::remove_dir_all(folder).expect("removed");
     }
 
+    /// Brings the segments behind the harmed one into the page cache, so that they are mapped.
+    pub(super) fn warm_others(&self) {
+        let behind = sealed_segments(&self.store).into_iter().filter(|info| info.id > self.segment);
+        let read = behind.map(|info| std::fs::read(path_of(&self.store, info.id)).expect("a segment").len());
+        assert!(read.sum::<usize>() > 0, "there are segments behind it");
+    }
+
     /// Reads the records behind the harmed segment again and again until `stop`; every one must be right.
     pub(super) fn read_others(&self, name: &str, stop: &AtomicBool, batches: &AtomicU64) {
         let mut cursor = self.store.register(name, crate::world::TXN, CursorStart::Earliest).expect("registered");

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crash::place::Device;
 use segments::{RECORD_HEADER_BYTES, RecordRef, Seqno};
-use spool::{Backend, Batch, Cursor, Error, SystemDisk};
+use spool::{Backend, Batch, Cursor, CursorStart, Error, SystemDisk};
 
 use super::lent::Victim;
 use crate::world::{is_right, limits, wait_until};
@@ -22,7 +22,8 @@ const PAGE_BYTES: u64 = 4096;
 /// A case: what it does in a folder of a file system on a device that fails on demand.
 type Case = (&'static str, fn(&Path, &Device, Backend) -> String);
 
-const CASES: [Case; 3] = [
+const CASES: [Case; 4] = [
+    ("unreadable_ahead", unreadable_ahead),
     ("unreadable_at_the_check", unreadable_at_the_check),
     ("unreadable_while_lent", unreadable_while_lent),
     ("unreadable_at_finish", unreadable_at_finish),
@@ -37,6 +38,29 @@ pub(super) fn run_all(dir: &Path, device: &Device) {
             println!("  {name} ({backend:?}): {seen}");
         }
     }
+}
+
+/// Nothing of the segment is in the page cache: a cursor that catches up reads it ahead (with the ring), or maps it.
+fn unreadable_ahead(dir: &Path, device: &Device, backend: Backend) -> String {
+    let victim = Victim::new(dir, backend);
+    let file = File::open(&victim.path).expect("a segment");
+    let mut cursor = victim.store.register("reader", crate::world::TXN, CursorStart::Earliest).expect("registered");
+    // Into the segment in order: a seek would map it.
+    for _ in 1..victim.first.get() {
+        finish_one(&mut cursor, 1).expect("whole");
+    }
+    drop_from_cache(&file, 0, 0);
+    assert!(missing_pages(&file).len() > 10, "the segment is cold");
+    while_failing(&victim, device, || {
+        let error = finish_one(&mut cursor, 2).expect_err("nothing can be read");
+        assert_read_error(&error, &victim);
+        let error = finish_one(&mut cursor, 2).expect_err("nor the second time");
+        assert_read_error(&error, &victim);
+    });
+    let faulted = reads_on(&victim, &mut cursor, victim.first);
+    drop(cursor);
+    victim.end();
+    format!("EIO with the file's name, then everything; {faulted} batches refused afterwards")
 }
 
 /// The page was never read: the touch that verifies it faults, and a read around the page cache fails too.
@@ -105,8 +129,9 @@ fn lent(dir: &Path, device: &Device, backend: Backend, look: fn(&Batch<'_, Syste
 fn while_failing<T>(victim: &Victim, device: &Device, act: impl FnOnce() -> T) -> T {
     let (stop, batches) = (AtomicBool::new(false), AtomicU64::new(0));
     std::thread::scope(|scope| {
+        victim.warm_others();
         scope.spawn(|| victim.read_others("other", &stop, &batches));
-        // Everything of the others is in memory after a few rounds of at most a hundred batches.
+        // What they map is in memory after a few rounds of at most a hundred batches.
         wait_until("the others' first rounds", || batches.load(Ordering::SeqCst) > 300);
         device.fail(true).expect("the device fails");
         let result = act();
