@@ -311,7 +311,9 @@ pub(crate) fn settle_marks<D: Disk>(shared: &Shared<D>) -> Result<()> {
     if raise_marks(shared, register.marks_mut()) {
         register.write()?;
     }
-    register.write_other()
+    register.write_other()?;
+    assert!(register.is_in_both(), "either slot alone carries the marks");
+    Ok(())
 }
 
 /// Moves each mark to what is durable now; whoever calls writes them. False where all of them were there already.

@@ -157,6 +157,11 @@ impl<D: Disk> Shared<D> {
             let table = stream.table();
             let durable = table.durable();
             let segment = if durable.is_none() { table.start().segment } else { durable.segment };
+            assert!(
+                durable.is_none() || durable.segment >= table.start().segment,
+                "{}: the durable end is kept",
+                stream.kind
+            );
             let end = KnownEnd { segment, offset: durable.offset };
             self.disk.process_memory().remember(self.identity, self.opening, stream.kind, end);
         }

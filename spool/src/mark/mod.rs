@@ -198,6 +198,11 @@ impl<D: Disk> MarkRegister<D> {
         self.file.is_direct()
     }
 
+    /// Both slots say the same.
+    pub(crate) fn is_in_both(&self) -> bool {
+        self.is_in_both
+    }
+
     pub(crate) fn marks(&self) -> &Marks {
         &self.marks
     }
@@ -233,8 +238,11 @@ impl<D: Disk> MarkRegister<D> {
 
     /// Brings the slot that is behind up to the other one, where it is: damage of either alone then takes nothing back.
     pub(crate) fn write_other(&mut self) -> Result<()> {
+        assert!(self.newest_slot < 2, "there are two slots");
         if !self.is_in_both {
+            let newest = self.newest_slot;
             self.write()?;
+            assert!(self.newest_slot != newest || planted!("mark_in_the_same_slot"), "the other slot was written");
             self.is_in_both = true;
         }
         Ok(())
