@@ -29,7 +29,7 @@ FLAGS = [
 
 # Longest input of each target, in bytes: a few groups, or the structure and its first byte.
 TARGETS = {
-    "scan": 4096, "header": 257, "group": 2048, "footer": 1025, "mark": 512, "cursor": 512,
+    "scan": 4096, "header": 257, "group": 2048, "footer": 1025, "mark": 512, "cursor": 512, "hold": 512,
     "manifest": 1024, "ledger": 2048, "transaction": 2048,
 }
 BODIES = ["manifest", "ledger", "transaction"]

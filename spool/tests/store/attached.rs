@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use segments::{Lsn, RecordKind, Seqno, StreamKind, UnixMicros};
-use spool::disk::{OperationKind, PageUser, SharedPage};
+use spool::disk::{OperationKind, PageUser, SharedPage, SimDisk};
 use spool::{AttachedStore, BatchLimits, Cursor, CursorStart, Disk, Error, Seek, Store, StoreOptions};
 
 use crate::worlds::{
@@ -334,15 +334,21 @@ fn confirms_are_gathered() {
     }
 }
 
+/// A store with ten entries, and a cursor in another process that has read them all.
+fn read_in_another_process(world: &SimWorld) -> (Store<SimDisk>, AttachedStore<SimDisk>, Cursor<SimDisk>) {
+    let store = world.create();
+    append(world, &store, 1..=10);
+    let attached = world.attach();
+    let mut cursor = earliest(&attached, "reader");
+    read_all(&mut cursor);
+    (store, attached, cursor)
+}
+
 /// A register that cannot be written ends the confirms of that process, and attaching again begins where it was durable.
 #[test]
 fn a_failed_sync_of_a_register_is_told() {
     let world = SimWorld::new();
-    let store = world.create();
-    append(&world, &store, 1..=10);
-    let attached = world.attach();
-    let mut cursor = earliest(&attached, "reader");
-    read_all(&mut cursor);
+    let (store, attached, mut cursor) = read_in_another_process(&world);
     world.disk().fail(OperationKind::Sync, 1, spool::disk::Fault::Error(libc_eio()));
     cursor.confirm(position(5, 40)).expect("taken");
     assert!(cursor.sync().is_err());
@@ -359,11 +365,7 @@ fn a_failed_sync_of_a_register_is_told() {
 #[test]
 fn a_cursor_that_comes_into_the_writers_process_stands_where_it_is_durable() {
     let world = SimWorld::new();
-    let store = world.create();
-    append(&world, &store, 1..=10);
-    let attached = world.attach();
-    let mut cursor = earliest(&attached, "reader");
-    read_all(&mut cursor);
+    let (store, attached, mut cursor) = read_in_another_process(&world);
     world.disk().fail_for_ever(OperationKind::Sync, 1, spool::disk::Fault::Error(libc_eio()));
     cursor.confirm(position(5, 40)).expect("taken");
     assert!(cursor.sync().is_err());

@@ -7,7 +7,7 @@
 use std::path::Path;
 
 use segments::{
-    Footer, Geometry, GroupHeader, GroupView, Incarnation, ScanEnd, ScanStart, SegmentHeader, SegmentId, Seqno,
+    Footer, Geometry, GroupHeader, GroupView, Incarnation, Mark, ScanEnd, ScanStart, SegmentHeader, SegmentId, Seqno,
     StoreId, StreamEpoch, StreamKind, UnixMicros, scan,
 };
 
@@ -25,6 +25,7 @@ pub const TARGETS: &[Target] = &[
     ("footer", footer),
     ("mark", mark),
     ("cursor", cursor),
+    ("hold", hold),
 ];
 
 /// The life of the file that all images claim to be; that of the golden files.
@@ -156,23 +157,62 @@ fn mark(data: &[u8]) {
     }
 }
 
+/// So many short pieces become as many blocks, each with its checksum.
+fn blocks(bytes: &[u8], count: usize) -> Vec<u8> {
+    let piece = bytes.len().div_ceil(count).clamp(1, 4096);
+    let mut blocks = Vec::new();
+    for index in 0..count {
+        let mut block: Vec<u8> = bytes.iter().skip(index * piece).take(piece).copied().collect();
+        block.resize(4096, 0);
+        sums::block(&mut block);
+        blocks.extend(block);
+    }
+    blocks
+}
+
 fn cursor(data: &[u8]) {
     let Some((mode, mut bytes)) = split(data) else { return };
     if mode & 1 == 1 {
-        // Three short pieces become three blocks.
-        let piece = bytes.len().div_ceil(3).clamp(1, 4096);
-        let mut blocks = Vec::new();
-        for index in 0..3 {
-            let mut block: Vec<u8> = bytes.iter().skip(index * piece).take(piece).copied().collect();
-            block.resize(4096, 0);
-            sums::block(&mut block);
-            blocks.extend(block);
-        }
-        bytes = blocks;
+        bytes = blocks(&bytes, 3);
     }
     let read = within(FIXED_BYTES + bytes.len(), || spool::registers::cursor_register(&bytes, "fuzz"));
     if let Ok((positions, state)) = read {
         let is_damaged = state == spool::CursorState::Damaged;
         assert_eq!(is_damaged, positions.iter().all(Option::is_none));
+    }
+}
+
+/// What the mark register says of the store that hold registers are decoded for.
+fn image_marks() -> spool::Marks {
+    let header = image_header();
+    let stream = |stream| spool::StreamMarks {
+        stream,
+        epoch: header.epoch,
+        geometry: header.geometry,
+        start: spool::StreamStart { segment: SegmentId::FIRST, seqno: Seqno::FIRST, entry_end: segments::Lsn::ZERO },
+        mark: Mark::default(),
+    };
+    spool::Marks {
+        generation: 2,
+        store: header.store,
+        created_at: header.created_at,
+        openings: 1,
+        streams: StreamKind::PERMANENT.map(stream),
+    }
+}
+
+/// The register of a pin.
+fn hold(data: &[u8]) {
+    let Some((mode, mut bytes)) = split(data) else { return };
+    if mode & 1 == 1 {
+        bytes = blocks(&bytes, 2);
+    }
+    let marks = image_marks();
+    let read = within(FIXED_BYTES + bytes.len(), || spool::registers::hold_register(&bytes, "fuzz.pin", &marks));
+    if let Ok(hold) = read {
+        let hold = hold.expect("the name is a pin's");
+        assert_eq!(hold.holder, "pin fuzz");
+        assert!(hold.parts.len() <= 2, "a part for each stream that may be held");
+        assert!(hold.parts.iter().all(|part| matches!(part.stream, StreamKind::Txn | StreamKind::Wal)));
     }
 }
