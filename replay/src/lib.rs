@@ -8,6 +8,7 @@ mod golden;
 pub mod kind;
 pub mod pgoutput;
 pub mod state;
+pub mod timeline;
 pub mod transaction;
 
 pub use body::{BODY_ALIGNMENT, BodyError};

@@ -39,6 +39,9 @@ impl Rows {
     }
 }
 
+/// Rows of one command, values as the server's bytes.
+type RawRows = Vec<Vec<Option<Vec<u8>>>>;
+
 /// The open session under [`super::ReplicationClient`].
 pub(super) struct Channel {
     pub(super) wire: Wire,
@@ -178,20 +181,47 @@ impl Channel {
     /// Runs one command and collects its rows.
     pub(super) async fn query(&mut self, sql: &str) -> Result<Rows> {
         self.begin(sql).await?;
-        let mut rows = Rows::default();
+        let (columns, rows) = self.collect(Vec::new()).await?;
+        self.as_text(columns, rows)
+    }
+
+    /// As [`Self::query`], for values that are not text in the session's encoding.
+    pub(super) async fn query_bytes(&mut self, sql: &str) -> Result<RawRows> {
+        self.begin(sql).await?;
+        self.collect(Vec::new()).await.map(|(_, rows)| rows)
+    }
+
+    /// The rest of an answer whose description was read already.
+    pub(super) async fn collect_from(&mut self, description: &RowDescriptionBody) -> Result<Rows> {
+        let columns = column_names(description, &self.endpoint)?;
+        let (columns, rows) = self.collect(columns).await?;
+        self.as_text(columns, rows)
+    }
+
+    fn as_text(&self, columns: Vec<String>, rows: RawRows) -> Result<Rows> {
+        let text = |value: Vec<u8>| String::from_utf8(value);
+        let row = |row: Vec<Option<Vec<u8>>>| row.into_iter().map(|value| value.map(text).transpose()).collect();
+        let rows: std::result::Result<_, _> = rows.into_iter().map(row).collect();
+        let rows = rows.map_err(|error| Violation::new("a row", "values of UTF-8 text", error.to_string()));
+        Ok(Rows { columns, rows: rows.map_err(|violation| violation.at(&self.endpoint))? })
+    }
+
+    async fn collect(&mut self, mut columns: Vec<String>) -> Result<(Vec<String>, RawRows)> {
+        let mut rows = RawRows::new();
         let mut room = RESULT_BYTES_MAX;
         loop {
             let message = self.next_common(Phase::Command).await?;
             match message {
                 Message::RowDescription(body) => {
-                    rows = Rows { columns: column_names(&body, &self.endpoint)?, rows: vec![] }
+                    columns = column_names(&body, &self.endpoint)?;
+                    rows.clear();
                 }
                 Message::DataRow(body) => {
                     room = room.checked_sub(body.buffer().len()).ok_or_else(|| {
                         let expected = format!("at most {RESULT_BYTES_MAX} bytes of rows");
                         Violation::new("a command's answer", expected, "more").at(&self.endpoint)
                     })?;
-                    rows.rows.push(row(&body, rows.columns.len(), &self.endpoint)?);
+                    rows.push(row(&body, columns.len(), &self.endpoint)?);
                 }
                 Message::CommandComplete(_) | Message::EmptyQueryResponse => {}
                 Message::ErrorResponse(body) => {
@@ -200,7 +230,7 @@ impl Channel {
                 }
                 Message::ReadyForQuery(_) => {
                     self.busy = false;
-                    return Ok(rows);
+                    return Ok((columns, rows));
                 }
                 other => return Err(unexpected("a command's answer", "rows or their end", &other).at(&self.endpoint)),
             }
@@ -300,20 +330,19 @@ fn explain(refusal: Refusal, conninfo: &Conninfo) -> ConnError {
     }
 }
 
-fn column_names(body: &RowDescriptionBody, endpoint: &Endpoint) -> Result<Vec<String>> {
+pub(super) fn column_names(body: &RowDescriptionBody, endpoint: &Endpoint) -> Result<Vec<String>> {
     let names = body.fields().map(|field| Ok(field.name().to_owned())).collect();
     names.map_err(|error| Violation::new("a row's description", "columns", error.to_string()).at(endpoint))
 }
 
-fn row(body: &DataRowBody, columns: usize, endpoint: &Endpoint) -> Result<Vec<Option<String>>> {
-    let wrong = |found: String| Violation::new("a row", format!("{columns} values of UTF-8 text"), found).at(endpoint);
+/// One row's values as they came.
+pub(super) fn row(body: &DataRowBody, columns: usize, endpoint: &Endpoint) -> Result<Vec<Option<Vec<u8>>>> {
+    let wrong = |found: String| Violation::new("a row", format!("{columns} values"), found).at(endpoint);
     let ranges: Vec<_> = body.ranges().collect().map_err(|error| wrong(error.to_string()))?;
     if ranges.len() != columns {
         return Err(wrong(format!("{} values", ranges.len())));
     }
-    let text = |range: std::ops::Range<usize>| String::from_utf8(body.buffer()[range].to_vec());
-    let values: std::result::Result<Vec<_>, _> = ranges.into_iter().map(|range| range.map(text).transpose()).collect();
-    values.map_err(|error| wrong(error.to_string()))
+    Ok(ranges.into_iter().map(|range| range.map(|range| body.buffer()[range].to_vec())).collect())
 }
 
 #[cfg(test)]

@@ -35,6 +35,33 @@ pub struct SystemIdentity {
     pub dbname: Option<String>,
 }
 
+/// Answer to READ_REPLICATION_SLOT, for a physical slot.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PhysicalSlot {
+    /// Oldest WAL that it keeps; `None` where nothing is reserved yet.
+    pub restart_lsn: Option<Lsn>,
+    /// The timeline of that position.
+    pub restart_timeline: Option<TimelineId>,
+}
+
+/// Where a timeline ends and which one follows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NextTimeline {
+    /// The timeline that follows.
+    pub timeline: TimelineId,
+    /// Its first byte: the end of the one before.
+    pub begins_at: Lsn,
+}
+
+/// Answer to START_REPLICATION PHYSICAL.
+#[derive(Debug)]
+pub enum PhysicalStart {
+    /// The WAL flows.
+    Streaming(ReplicationStream),
+    /// The asked position is the very end of the asked timeline; the session is free for the next command.
+    TimelineEnded(NextTimeline, ReplicationClient),
+}
+
 /// Answer to CREATE_REPLICATION_SLOT.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CreatedSlot {
@@ -45,7 +72,8 @@ pub struct CreatedSlot {
 }
 
 impl ReplicationClient {
-    /// Opens a session for logical replication.
+    /// Opens a session for replication, logical and physical alike: a walsender that is attached to a database takes the
+    /// commands of both (`exec_replication_command`, `walsender.c`), so one line of `pg_hba.conf` serves everything.
     ///
     /// # Errors
     /// [`ConnError::Unreachable`], [`ConnError::Auth`], [`ConnError::Tls`], [`ConnError::Config`], and
@@ -135,6 +163,90 @@ impl ReplicationClient {
         Ok(CreatedSlot { consistent_point: self.field(&rows, "consistent_point")?, snapshot_name })
     }
 
+    /// Creates a physical slot and reserves WAL at once. Gives the oldest position that it keeps: the redo position of
+    /// the newest checkpoint (`ReplicationSlotReserveWal`, `slot.c`).
+    ///
+    /// # Errors
+    /// As [`Self::create_logical_slot`].
+    pub async fn create_physical_slot(&mut self, name: &str) -> Result<Lsn> {
+        command::check_slot_name(name)?;
+        self.channel.query(&command::create_physical_slot(name)).await?;
+        // The command answers with 0/0 for a physical slot (`CreateReplicationSlot`), so the slot itself is read.
+        let slot = self.read_physical_slot(name).await?;
+        slot.and_then(|slot| slot.restart_lsn).ok_or_else(|| {
+            let found = format!("none for slot {name:?}, just made");
+            Violation::new("READ_REPLICATION_SLOT", "a reserved position", found).at(self.endpoint())
+        })
+    }
+
+    /// READ_REPLICATION_SLOT; `None` where there is no such slot. The server refuses it for a logical one.
+    ///
+    /// # Errors
+    /// As any command.
+    pub async fn read_physical_slot(&mut self, name: &str) -> Result<Option<PhysicalSlot>> {
+        command::check_slot_name(name)?;
+        let rows = self.channel.query(&command::read_slot(name)).await?;
+        if rows.first("slot_type").is_none() {
+            return Ok(None);
+        }
+        let restart_lsn = match rows.first("restart_lsn") {
+            Some(_) => Some(self.field(&rows, "restart_lsn")?),
+            None => None,
+        };
+        let restart_timeline = match rows.first("restart_tli") {
+            Some(_) => Some(TimelineId::new(self.field(&rows, "restart_tli")?)),
+            None => None,
+        };
+        Ok(Some(PhysicalSlot { restart_lsn, restart_timeline }))
+    }
+
+    /// TIMELINE_HISTORY: the history file's content, byte for byte.
+    ///
+    /// # Errors
+    /// As any command; 58P01 where the server has no such file (timeline 1 never has one).
+    pub async fn timeline_history(&mut self, timeline: TimelineId) -> Result<Vec<u8>> {
+        let mut rows = self.channel.query_bytes(&command::timeline_history(timeline)).await?;
+        let content = rows.first_mut().and_then(|row| row.pop()).flatten();
+        content.ok_or_else(|| Violation::new("TIMELINE_HISTORY", "one row", "none").at(self.endpoint()))
+    }
+
+    /// Begins to stream WAL of `timeline` from `start`, which may be any position that the server has, above or below the
+    /// slot's own.
+    ///
+    /// # Errors
+    /// [`ConnError::is_wal_removed`] (no longer there; normally only from the stream), [`ConnError::is_slot_in_use`],
+    /// [`ConnError::is_undefined_object`] (no such slot), and as any command. A position beyond the server's end is refused
+    /// with XX000 by the stream's first message.
+    pub async fn start_physical(
+        mut self,
+        slot: Option<&str>,
+        start: Lsn,
+        timeline: TimelineId,
+    ) -> Result<PhysicalStart> {
+        if let Some(slot) = slot {
+            command::check_slot_name(slot)?;
+        }
+        let receive_timeout = self.receive_timeout().await?;
+        self.channel.begin(&command::start_physical(slot, start, timeline)).await?;
+        match self.channel.next(Phase::Command).await? {
+            Backend::CopyBoth => {
+                Ok(PhysicalStart::Streaming(ReplicationStream::new(self.channel, start, receive_timeout)))
+            }
+            Backend::Common(Message::RowDescription(body)) => {
+                let rows = self.channel.collect_from(&body).await?;
+                let next = next_timeline(&rows).map_err(|violation| violation.at(self.endpoint()))?;
+                Ok(PhysicalStart::TimelineEnded(next, self))
+            }
+            Backend::Common(Message::ErrorResponse(body)) => {
+                let error = ServerError::parse(body.fields()).map_err(|violation| violation.at(self.endpoint()))?;
+                Err(self.channel.end_failed(error).await)
+            }
+            Backend::Common(other) => {
+                Err(unexpected("the answer to START_REPLICATION", "CopyBothResponse", &other).at(self.endpoint()))
+            }
+        }
+    }
+
     /// Drops a slot that nobody uses.
     ///
     /// # Errors
@@ -219,6 +331,17 @@ impl ReplicationClient {
             Violation::new("a replication command's answer", expected, found).at(self.endpoint())
         })
     }
+}
+
+/// The row that ends a historic timeline (`StartReplication`, `walsender.c`).
+pub(super) fn next_timeline(rows: &Rows) -> std::result::Result<NextTimeline, Violation> {
+    let (timeline, begins_at) = (rows.first("next_tli"), rows.first("next_tli_startpos"));
+    let parsed = timeline.and_then(|text| text.parse().ok()).zip(begins_at.and_then(|text| text.parse().ok()));
+    let (timeline, begins_at) = parsed.ok_or_else(|| {
+        let found = format!("{timeline:?}, {begins_at:?}");
+        Violation::new("the end of a timeline", "the next one and its first position", found)
+    })?;
+    Ok(NextTimeline { timeline: TimelineId::new(timeline), begins_at })
 }
 
 impl std::fmt::Debug for ReplicationClient {

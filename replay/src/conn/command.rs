@@ -1,6 +1,6 @@
 //! Text of replication commands, quoted as `repl_scanner.l` reads them (sans-IO).
 
-use segments::Lsn;
+use segments::{Lsn, TimelineId};
 
 use super::error::{ConnError, Result};
 
@@ -58,6 +58,24 @@ pub(crate) fn create_logical_slot(name: &str) -> String {
     format!("CREATE_REPLICATION_SLOT {} LOGICAL pgoutput (SNAPSHOT 'export')", quote_identifier(name))
 }
 
+/// The WAL from now on is kept at once (`RESERVE_WAL`), not only from the first confirmed position on.
+pub(crate) fn create_physical_slot(name: &str) -> String {
+    format!("CREATE_REPLICATION_SLOT {} PHYSICAL (RESERVE_WAL true)", quote_identifier(name))
+}
+
+pub(crate) fn read_slot(name: &str) -> String {
+    format!("READ_REPLICATION_SLOT {}", quote_identifier(name))
+}
+
+pub(crate) fn timeline_history(timeline: TimelineId) -> String {
+    format!("TIMELINE_HISTORY {timeline}")
+}
+
+pub(crate) fn start_physical(slot: Option<&str>, start: Lsn, timeline: TimelineId) -> String {
+    let slot = slot.map_or_else(String::new, |slot| format!("SLOT {} ", quote_identifier(slot)));
+    format!("START_REPLICATION {slot}PHYSICAL {start} TIMELINE {timeline}")
+}
+
 pub(crate) fn drop_slot(name: &str) -> String {
     format!("DROP_REPLICATION_SLOT {}", quote_identifier(name))
 }
@@ -90,6 +108,17 @@ mod tests {
         options.messages = false;
         options.binary = true;
         assert!(start_logical("s1", Lsn::ZERO, &options).ends_with(", binary 'on')"));
+    }
+
+    #[test]
+    fn physical_commands_name_slot_position_and_timeline() {
+        let (start, timeline) = (Lsn::new(0x16_B374_0000), TimelineId::new(12));
+        let text = start_physical(Some("s1"), start, timeline);
+        assert_eq!(text, "START_REPLICATION SLOT \"s1\" PHYSICAL 16/B3740000 TIMELINE 12");
+        assert_eq!(start_physical(None, start, timeline), "START_REPLICATION PHYSICAL 16/B3740000 TIMELINE 12");
+        assert_eq!(timeline_history(timeline), "TIMELINE_HISTORY 12");
+        assert_eq!(create_physical_slot("s1"), "CREATE_REPLICATION_SLOT \"s1\" PHYSICAL (RESERVE_WAL true)");
+        assert_eq!(read_slot("s1"), "READ_REPLICATION_SLOT \"s1\"");
     }
 
     #[test]

@@ -149,6 +149,12 @@ impl ConnError {
         self.sqlstate() == Some("55000")
     }
 
+    /// The WAL that was asked for was removed, or another file is missing (58P01, `undefined_file`).
+    #[must_use]
+    pub fn is_wal_removed(&self) -> bool {
+        self.sqlstate() == Some("58P01")
+    }
+
     /// The database does not exist (3D000).
     #[must_use]
     pub fn is_undefined_database(&self) -> bool {

@@ -63,6 +63,15 @@ impl Inbox {
         Ok(Some(frame))
     }
 
+    /// Whether a whole frame waits (or one that cannot be believed: taking it says so).
+    pub(crate) fn has_frame(&self) -> bool {
+        match self.frame_bytes(Phase::Copy) {
+            Ok(Some(frame_bytes)) => self.buffer.len() >= frame_bytes,
+            Ok(None) => false,
+            Err(_) => true,
+        }
+    }
+
     /// Length of the frame at the front, once its header is there and believable.
     fn frame_bytes(&self, phase: Phase) -> Result<Option<usize>, Violation> {
         let Some(mut header) = self.buffer.get(..HEADER_BYTES) else { return Ok(None) };

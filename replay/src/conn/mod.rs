@@ -27,7 +27,7 @@ mod tls;
 mod wire;
 
 pub use channel::Rows;
-pub use client::{CreatedSlot, ReplicationClient, SystemIdentity};
+pub use client::{CreatedSlot, NextTimeline, PhysicalSlot, PhysicalStart, ReplicationClient, SystemIdentity};
 pub use command::{LogicalOptions, quote_identifier, quote_literal};
 pub use conninfo::{Conninfo, SslMode};
 pub use copy::{ReplicationMessage, StatusUpdate};

@@ -8,7 +8,8 @@ use segments::Lsn;
 use tokio::io::ReadHalf;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::channel::{Channel, from_session_error, log_notice, unexpected};
+use super::channel::{Channel, Rows, column_names, from_session_error, log_notice, row, unexpected};
+use super::client::{NextTimeline, next_timeline};
 use super::copy::{ReplicationMessage, StatusUpdate};
 use super::endpoint::Endpoint;
 use super::error::{ConnError, Result, Violation};
@@ -38,6 +39,8 @@ pub struct ReplicationReader {
     receive_timeout: Duration,
     silence: Silence,
     end: End,
+    /// What stands between CopyDone and the end where a timeline has ended.
+    following: Rows,
 }
 
 /// How long nothing has come while we waited for it. Time in which nobody waits does not count: a reader that was
@@ -75,6 +78,7 @@ impl ReplicationStream {
             receive_timeout,
             silence: Silence::default(),
             end: End::Open,
+            following: Rows::default(),
         };
         Self { reader, feedback }
     }
@@ -155,6 +159,24 @@ impl ReplicationReader {
         }
     }
 
+    /// After the end of a physical stream: the timeline that follows, where the server ended the stream because its
+    /// timeline is over.
+    ///
+    /// # Errors
+    /// [`ConnError::Protocol`] for a row that says something else.
+    pub fn next_timeline(&self) -> Result<Option<NextTimeline>> {
+        if self.following.columns.is_empty() {
+            return Ok(None);
+        }
+        next_timeline(&self.following).map(Some).map_err(|violation| violation.at(&self.endpoint))
+    }
+
+    /// Whether a message can be handed out without asking the network.
+    #[must_use]
+    pub fn has_buffered(&self) -> bool {
+        self.inbox.has_frame()
+    }
+
     /// How long the link may be silent while we wait; see [`DEFAULT_RECEIVE_TIMEOUT`].
     ///
     /// # Panics
@@ -190,6 +212,15 @@ impl ReplicationReader {
                 return Ok(Some(message));
             }
             (Message::CopyDone, End::Open) => self.end = End::CopyDone,
+            // The end of a timeline (`StartReplication`, `walsender.c`): one row about the next.
+            (Message::RowDescription(body), End::CopyDone) => {
+                self.following = Rows { columns: column_names(&body, &self.endpoint)?, rows: vec![] };
+            }
+            (Message::DataRow(body), End::CopyDone) if self.following.rows.is_empty() => {
+                let values = row(&body, self.following.columns.len(), &self.endpoint)?;
+                let text = |value: Vec<u8>| String::from_utf8_lossy(&value).into_owned();
+                self.following.rows.push(values.into_iter().map(|value| value.map(text)).collect());
+            }
             // One for the copy and one for START_REPLICATION (`EndReplicationCommand`).
             (Message::CommandComplete(_), End::CopyDone | End::Complete) => self.end = End::Complete,
             (Message::ReadyForQuery(_), End::Complete) => self.end = End::Over,

@@ -4,9 +4,11 @@
 //! identifier of its own. Copies would all be "the same cluster", and a check of the source's identity could not be tested.
 
 mod cluster;
+mod copies;
 mod options;
 mod server;
 
+pub use copies::touch;
 pub use options::Options;
 pub use server::{Postgres, StopMode};
 

@@ -45,16 +45,16 @@ impl StopMode {
 /// A server. Dropping it ends it at once and removes its folder.
 #[derive(Debug)]
 pub struct Postgres {
-    process: Option<Process>,
-    port: ReservedPort,
-    found: Installation,
-    server_version: String,
-    account: Option<Account>,
-    log: PathBuf,
-    name: String,
-    tls: bool,
+    pub(super) process: Option<Process>,
+    pub(super) port: ReservedPort,
+    pub(super) found: Installation,
+    pub(super) server_version: String,
+    pub(super) account: Option<Account>,
+    pub(super) log: PathBuf,
+    pub(super) name: String,
+    pub(super) tls: bool,
     // Last: the folder goes after the process.
-    folder: TempDir,
+    pub(super) folder: TempDir,
 }
 
 impl Postgres {
