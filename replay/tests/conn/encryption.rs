@@ -215,6 +215,7 @@ async fn streaming_both_ways(server: &Postgres) {
     assert!(client.is_encrypted());
     let options = LogicalOptions { streaming: false, ..LogicalOptions::new("p") };
     let (mut reader, feedback) = client.start_logical("s", start, &options).await.unwrap().split();
+    let told = feedback.clone();
     let telling = tokio::spawn(async move {
         let update = StatusUpdate { write: start, flush: start, ..StatusUpdate::default() };
         let mut sent = 0;
@@ -229,7 +230,16 @@ async fn streaming_both_ways(server: &Postgres) {
     let (mut inserts, mut keepalives) = (0, 0);
     let reading = async {
         loop {
-            match reader.next().await.unwrap().expect("nobody ended the stream") {
+            let next = match reader.next().await {
+                Ok(message) => message.expect("nobody ended the stream"),
+                // Seen once in hundreds of runs, and what the server did meanwhile was not: say it.
+                Err(error) => panic!(
+                    "{error} after {inserts} inserts and {keepalives} keepalives, told {:?}; {}",
+                    told.last().await,
+                    walsender(&admin).await
+                ),
+            };
+            match next {
                 ReplicationMessage::XLogData { data, .. } if data[0] == b'I' => inserts += 1,
                 ReplicationMessage::XLogData { data, .. } if data[0] == b'C' => break,
                 ReplicationMessage::XLogData { .. } => {}
@@ -246,4 +256,16 @@ async fn streaming_both_ways(server: &Postgres) {
         .await
         .unwrap();
     assert!(telling.await.unwrap() > 0);
+}
+
+/// What the server's end of the stream waits for, and how far it is.
+async fn walsender(admin: &tokio_postgres::Client) -> String {
+    let sql = "SELECT format('%s %s in %s, sent %s write %s, server at %s, now %s', a.state, a.wait_event_type, a.wait_event, r.sent_lsn, \
+               r.write_lsn, pg_current_wal_lsn(), clock_timestamp()) FROM pg_stat_activity a LEFT JOIN pg_stat_replication r USING (pid) \
+               WHERE a.backend_type = 'walsender'";
+    match admin.query(sql, &[]).await {
+        Ok(rows) if rows.is_empty() => "the server has no walsender".to_owned(),
+        Ok(rows) => rows.iter().map(|row| row.get::<_, String>(0)).collect::<Vec<_>>().join("; "),
+        Err(error) => format!("the server does not say: {error}"),
+    }
 }
