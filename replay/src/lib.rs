@@ -10,6 +10,7 @@ pub mod pgoutput;
 pub mod state;
 pub mod timeline;
 pub mod transaction;
+pub mod wal;
 
 pub use body::{BODY_ALIGNMENT, BodyError};
 pub use datum::{Datum, SourceTime};
