@@ -8,10 +8,11 @@
 //! A unit comes as one [`Frame`], except where that could be too much memory: a record larger than the limit comes in
 //! parts while it is checked, and counts once its last part came; padding comes as it is received.
 
-use segments::{Lsn, TimelineId};
+use segments::Lsn;
 
 use super::error::WalError;
 use super::format::{PAGE_BYTES, RECORD_BYTES_MAX, WalFormat, aligned, payload_pieces};
+use super::frame::{Frame, FrameKind, FramerStart};
 use super::page::{self, PageHeader, u32_at};
 use super::record::{self, RECORD_HEADER_BYTES, RecordHeader};
 
@@ -23,62 +24,6 @@ pub const WHOLE_RECORD_BYTES_MIN: u32 = 4096;
 /// `xl_rmid` and `xl_info` of the record that ends a segment early (`XLOG_SWITCH` in `pg_control.h`).
 const MANAGER_XLOG: u8 = 0;
 const SWITCH: u8 = 0x40;
-
-/// Where a history goes on, or begins.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct FramerStart {
-    /// The end of the last complete unit. At the very start: the beginning of a segment.
-    pub lsn: Lsn,
-    /// The timeline that is streamed. Its first segment also holds pages of earlier ones.
-    pub timeline: TimelineId,
-    /// The start of the last record before `lsn`; `None` at the very start, where the first link cannot be compared.
-    pub previous: Option<Lsn>,
-}
-
-/// What a frame holds.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum FrameKind {
-    /// A whole record whose checksum and link hold. Not the last of its unit only where SWITCH has padding to follow.
-    Record,
-    /// Bytes between a SWITCH record and its segment's end: mostly zeros, but whatever a crash left is legal.
-    Padding,
-    /// A piece of a record above the limit. With the last one the checksum held.
-    Part,
-    /// What is left of a record whose rest was overwritten after a crash; ends at a page's start. May follow parts.
-    Overwritten,
-    /// The rest of a record that began before the history: nothing of it can be verified.
-    Unverified,
-}
-
-/// A verified piece of the log.
-#[derive(Clone, Copy, Debug)]
-pub struct Frame<'a> {
-    /// What it is.
-    pub kind: FrameKind,
-    /// The first byte; for a unit's first frame, where the unit before ended.
-    pub begin: Lsn,
-    /// The record's own position: behind the page header if `begin` is a page's start. For padding, that of the SWITCH.
-    pub start: Lsn,
-    /// Behind the last byte, alignment included.
-    pub end: Lsn,
-    /// The bytes from `begin` to `end` as the source has them, page headers included.
-    pub raw: &'a [u8],
-    /// The record without page headers and alignment: whole for `Record`, else the payload that `raw` holds, from the
-    /// record's first byte on for the first frame of a unit. Empty for `Padding` and `Unverified`.
-    pub record: &'a [u8],
-    /// The unit begins here.
-    pub first: bool,
-    /// The unit is complete.
-    pub last: bool,
-}
-
-impl Frame<'_> {
-    /// The header of the record, where the frame begins with one.
-    #[must_use]
-    pub fn header(&self) -> Option<RecordHeader> {
-        self.record.first_chunk::<RECORD_HEADER_BYTES>().filter(|_| self.first).map(RecordHeader::read)
-    }
-}
 
 /// A unit that comes in several frames.
 #[derive(Clone, Copy, Debug)]

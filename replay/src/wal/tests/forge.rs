@@ -2,8 +2,8 @@
 
 use segments::{Lsn, SystemIdentifier, TimelineId};
 
+use crate::wal::FramerStart;
 use crate::wal::format::{PAGE_BYTES, WalFormat};
-use crate::wal::framer::FramerStart;
 use crate::wal::page::{CONTINUES, IMAGES_REMOVABLE, OVERWRITES, PageHeader};
 use crate::wal::record::{RECORD_HEADER_BYTES, checksum};
 

@@ -6,8 +6,8 @@ use segments::{Lsn, TimelineId};
 use super::forge::{Forge, main_data};
 use crate::wal::error::WalError;
 use crate::wal::format::WalFormat;
-use crate::wal::framer::{FrameKind, Framer, FramerStart};
 use crate::wal::page::CONTINUES;
+use crate::wal::{FrameKind, Framer, FramerStart};
 
 const SEGMENT: u64 = 1 << 20;
 
