@@ -10,12 +10,13 @@ FIRST  ?= 0
 REMOVALS   ?= 10000
 STRESS_DIR ?= $(or $(CARGO_TARGET_DIR),target)/tmp/stress
 CYCLES ?= 10
+BENCH_DIR ?= $(or $(CARGO_TARGET_DIR),target)/tmp/bench
 
 PROGRAMS := walspool walspool-inspect
 TAIL_SEEDS := $(if $(filter command% environment%,$(origin SEEDS)),$(SEEDS),100000)
 
 .DEFAULT_GOAL := help
-.PHONY: help build install demo crash sim damage tail fuzz test test-big test-schedules stress soak-cursors lint format bench servers clean distclean planted
+.PHONY: help build install demo crash sim damage tail fuzz test test-big test-schedules stress soak-cursors lint format bench bench-store servers clean distclean planted
 
 help: ## print this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-18s %s\n", $$1, $$2 }'
@@ -82,8 +83,13 @@ lint: ## formatting, clippy without a warning, and the repository's own rules
 format: ## format the source
 	$(CARGO) fmt --all
 
-bench: ## criterion benches (numbers and their commands: benches/README.md)
+bench: bench-store ## every suite of measurements there is, then the criterion benches (benches/README.md)
 	$(CARGO) bench -p walspool
+
+bench-store: ## the store's goals beside its peers, in BENCH_DIR, in half an hour at most; result to benches/results (QUICK=1: a look in two minutes; ROWS=2,4; PEERS=no)
+	$(CARGO) build --release -p walspool -p walspool-suite
+	@peers=$(if $(filter no,$(PEERS)),,$$($(PYTHON) benches/peers/build.py)) && \
+	    $(OUT)/walspool-suite store --dir "$(BENCH_DIR)" $${peers:+--peers "$$peers"} $(if $(QUICK),--quick) $(if $(ROWS),--row $(ROWS))
 
 servers: ## fetch the pinned PostgreSQL builds now (demo and tests do it by themselves)
 	$(PYTHON) tools/setup/fetch_postgres.py all

@@ -13,9 +13,12 @@ use super::BenchError;
 /// Between two passes of retention. At the disk's full rate a segment lasts 30 ms, and each is to be recycled.
 const PASS_INTERVAL: Duration = Duration::from_millis(10);
 
+/// Name of the thread that retention passes on.
+pub const RETENTION_THREAD: &str = "bench-retention";
+
 /// Segments by their ordinals, as they were when they were last seen; nobody reads the stream, so all that are sealed go.
 #[derive(Debug)]
-pub(super) struct Keeper {
+pub struct Keeper {
     content_start: u64,
     seen: BTreeMap<SegmentId, SegmentInfo>,
     recycled: usize,
@@ -23,38 +26,46 @@ pub(super) struct Keeper {
 
 impl Keeper {
     /// Has seen nothing yet of a stream with these sizes.
-    pub(super) fn new(geometry: &Geometry) -> Self {
+    #[must_use]
+    pub fn new(geometry: &Geometry) -> Self {
         Self { content_start: geometry.content_start(), seen: BTreeMap::new(), recycled: 0 }
     }
 
     /// Notes the segments that are there.
-    pub(super) fn look<D: Disk>(&mut self, store: &Store<D>) -> &Self {
+    pub fn look<D: Disk>(&mut self, store: &Store<D>) -> &Self {
         self.seen.extend(store.segments(StreamKind::Txn).into_iter().map(|info| (info.id, info)));
         self
     }
 
     /// One pass of retention.
-    pub(super) fn pass<D: Disk>(&mut self, store: &Store<D>) -> Result<(), BenchError> {
+    ///
+    /// # Errors
+    /// What the store says.
+    pub fn pass<D: Disk>(&mut self, store: &Store<D>) -> Result<(), BenchError> {
         self.look(store);
         self.recycled += store.retain()?.recycled.len();
         Ok(())
     }
 
     /// Passes while `work` runs.
-    pub(super) fn beside<D: Disk, T>(
+    ///
+    /// # Errors
+    /// What `work` or the store says.
+    pub fn beside<D: Disk, T>(
         &mut self,
         store: &Store<D>,
         work: impl FnOnce() -> Result<T, BenchError>,
     ) -> Result<T, BenchError> {
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
-            let passes = scope.spawn(|| {
+            let thread = std::thread::Builder::new().name(RETENTION_THREAD.to_owned());
+            let passes = thread.spawn_scoped(scope, || {
                 while !stop.load(Ordering::Acquire) {
                     self.pass(store)?;
                     std::thread::sleep(PASS_INTERVAL);
                 }
                 Ok::<(), BenchError>(())
-            });
+            })?;
             let done = work();
             stop.store(true, Ordering::Release);
             passes.join().expect("retention does not panic")?;
@@ -63,7 +74,8 @@ impl Keeper {
     }
 
     /// Bytes of all groups that were seen, padding and headers included.
-    pub(super) fn stored_bytes(&self) -> u64 {
+    #[must_use]
+    pub fn stored_bytes(&self) -> u64 {
         let content = |info: &SegmentInfo| match info.first_seqno {
             Seqno::NONE => 0,
             _ => info.used_bytes.saturating_sub(self.content_start),
@@ -72,11 +84,14 @@ impl Keeper {
     }
 
     /// First records of the segments that were begun after `begin`, in order.
-    pub(super) fn first_seqnos(&self, begin: Seqno) -> Vec<Seqno> {
+    #[must_use]
+    pub fn first_seqnos(&self, begin: Seqno) -> Vec<Seqno> {
         self.seen.values().map(|info| info.first_seqno).filter(|first| *first > begin).collect()
     }
 
-    pub(super) fn recycled_count(&self) -> usize {
+    /// Files that serve again.
+    #[must_use]
+    pub fn recycled_count(&self) -> usize {
         self.recycled
     }
 }

@@ -21,7 +21,7 @@ use super::latency::{self, Latency};
 use super::scratch::ScratchFolder;
 use super::usage;
 
-use keeper::Keeper;
+pub use keeper::{Keeper, RETENTION_THREAD};
 pub use load::{Load, Slice, append_many, run};
 pub use report::{AppendReport, Beside, Boundary, Fresh, Stored};
 
@@ -188,7 +188,10 @@ pub fn measure_on<D: Disk>(
 }
 
 /// Fills the store until its files are recycled ones. False where that did not happen in time.
-fn fill<D: Disk>(store: &Store<D>, options: &StoreOptions, keeper: &mut Keeper) -> Result<bool, BenchError> {
+///
+/// # Errors
+/// What the store says.
+pub fn fill<D: Disk>(store: &Store<D>, options: &StoreOptions, keeper: &mut Keeper) -> Result<bool, BenchError> {
     let body_bytes = FILL_BODY_BYTES.min(options.geometry.body_bytes_max() as usize);
     let each = (options.geometry.segment_bytes as usize / body_bytes).max(1);
     let wanted = options.recycled_segments_max + 2;

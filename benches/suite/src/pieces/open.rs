@@ -1,0 +1,42 @@
+//! Opening a large store when nothing of it is in memory.
+
+use std::path::Path;
+use std::time::Instant;
+
+use segments::StreamKind;
+use serde_json::{Value, json};
+use spool::disk::{Access, Disk, DiskFile, SystemDisk};
+use spool::{Backend, Drive, Environment, Store};
+use walspool::bench::append::BenchError;
+
+use super::sparse;
+use crate::disk::{Manner, ObservedDisk};
+
+/// Writing this gives back pages, names and inodes; only root may.
+const DROP_CACHES: &str = "/proc/sys/vm/drop_caches";
+
+/// Takes the store out of memory: with names and inodes where that is allowed.
+fn drop_caches(folder: &Path) -> Result<&'static str, BenchError> {
+    if std::fs::write(DROP_CACHES, "3\n").is_ok() {
+        return Ok("pages, names and inodes");
+    }
+    let disk = SystemDisk::new(Backend::Pwrite).map_err(BenchError::Invalid)?;
+    let txn = folder.join("txn");
+    for name in disk.list(&txn)? {
+        disk.open(&txn.join(name), Access::Read)?.drop_cached()?;
+    }
+    Ok("pages only")
+}
+
+pub(super) fn measure(folder: &Path) -> Result<Value, BenchError> {
+    let dropped = drop_caches(folder)?;
+    let disk = ObservedDisk::new(SystemDisk::new(Backend::Auto).map_err(BenchError::Invalid)?, Manner::Whole);
+    let begun = Instant::now();
+    let store = Store::open_on(disk.clone(), Environment::system(), Drive::Threads, folder, &sparse::options())?;
+    let taken = begun.elapsed();
+    let operations = disk.counts().total();
+    let segments = store.segments(StreamKind::Txn).len();
+    store.close()?;
+    let ms = taken.as_secs_f64() * 1e3;
+    Ok(json!({ "open_ms": ms, "operations": operations, "segments": segments, "dropped": dropped }))
+}
