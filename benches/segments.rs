@@ -7,7 +7,7 @@ use std::hint::black_box;
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use segments::{
     Geometry, GroupBuilder, GroupPlace, Incarnation, Lsn, Mark, RecordKind, RecordMeta, ScanEnd, ScanStart, SegmentId,
-    Seqno, TimelineId, UnixMicros, checksum, scan,
+    Seqno, SummedBody, TimelineId, UnixMicros, checksum, scan,
 };
 
 /// Bytes of payload in one measured group.
@@ -30,7 +30,7 @@ fn meta(seqno: u64) -> RecordMeta {
 fn encode(buffer: &mut [u8], geometry: &Geometry, body: &[u8], record_count: usize) -> usize {
     let mut builder = GroupBuilder::new();
     for seqno in 1..=record_count as u64 {
-        builder.push(buffer, geometry, &meta(seqno), body);
+        builder.push(buffer, geometry, &meta(seqno), SummedBody::new(body));
     }
     let place = GroupPlace {
         incarnation: Incarnation::new(1),

@@ -20,7 +20,7 @@ mod stream;
 mod summary;
 mod view;
 
-pub use builder::{GroupBuilder, GroupPlace};
+pub use builder::{GroupBuilder, GroupPlace, SummedBody};
 pub use checksum::checksum;
 pub use error::{FormatError, RecordRange};
 pub use footer::{AdoptedSpill, FOOTER_FIXED_BYTES, FOOTER_MAGIC, Footer};

@@ -22,7 +22,7 @@ pub struct StoreOptions {
     /// Bytes of recent groups per stream kept in memory for readers that follow closely.
     pub tail_memory_bytes_max: usize,
     /// A group is closed at this size, so that the next one fills while it is written. Past about 256 KiB a larger
-    /// group only adds latency.
+    /// group only adds latency; the default leaves room for the headers of 256 KiB of bodies, which otherwise were two groups.
     pub group_bytes_max: usize,
     /// Bytes per stream in flight at once. More than about 2 MiB only adds latency.
     pub in_flight_bytes_max: usize,
@@ -61,7 +61,7 @@ impl Default for StoreOptions {
             backend: Backend::Auto,
             append_buffer_bytes_max: 8 << 20,
             tail_memory_bytes_max: 4 << 20,
-            group_bytes_max: 256 << 10,
+            group_bytes_max: 272 << 10,
             in_flight_bytes_max: 2 << 20,
             queue_depth: 32,
             recycled_segments_max: 2,

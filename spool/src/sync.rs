@@ -17,8 +17,78 @@ pub(crate) use shuttle::sync::{Condvar, Mutex, MutexGuard};
 #[cfg(feature = "shuttle")]
 pub(crate) use shuttle::thread::{Builder, JoinHandle, sleep};
 
+use std::sync::atomic::{AtomicU32, Ordering};
 pub(crate) use std::sync::{PoisonError, TryLockError};
 use std::time::Duration;
+
+/// A number that threads sleep on until it changes. Unlike with a condition variable, whoever is woken takes no lock:
+/// sixteen producers that wait for one group are woken by one call and find in an atomic that theirs is durable.
+///
+/// A waiter takes a ticket, then looks, then sleeps; a waker changes what is looked at, then wakes. Either the look sees
+/// the change, or the ticket is out of date when the waiter comes to sleep.
+#[derive(Debug, Default)]
+pub(crate) struct WaitWord {
+    word: AtomicU32,
+    sleepers: AtomicU32,
+    #[cfg(feature = "shuttle")]
+    scheduled: (Mutex<()>, Condvar),
+}
+
+impl WaitWord {
+    /// To be taken before the look after which one sleeps.
+    pub(crate) fn ticket(&self) -> u32 {
+        self.word.load(Ordering::SeqCst)
+    }
+
+    /// Sleeps until somebody has woken those who wait since `ticket` was taken, for at most `timeout` where there is one.
+    /// May return early.
+    pub(crate) fn wait(&self, ticket: u32, timeout: Option<Duration>) {
+        let before = self.sleepers.fetch_add(1, Ordering::SeqCst);
+        assert!(before < u32::MAX, "fewer threads than numbers");
+        self.sleep(ticket, timeout);
+        let before = self.sleepers.fetch_sub(1, Ordering::SeqCst);
+        assert!(before > 0, "as many wake as slept");
+    }
+
+    /// Wakes all who wait. Costs a call only where somebody does.
+    pub(crate) fn wake_all(&self) {
+        self.word.fetch_add(1, Ordering::SeqCst);
+        if self.sleepers.load(Ordering::SeqCst) > 0 {
+            self.wake_sleepers();
+        }
+    }
+}
+
+#[cfg(not(feature = "shuttle"))]
+impl WaitWord {
+    fn sleep(&self, ticket: u32, timeout: Option<Duration>) {
+        crate::disk::sleep_on(&self.word, ticket, timeout);
+    }
+
+    fn wake_sleepers(&self) {
+        crate::disk::wake_sleepers_on(&self.word);
+    }
+}
+
+/// The scheduler knows no futex.
+#[cfg(feature = "shuttle")]
+impl WaitWord {
+    fn sleep(&self, ticket: u32, timeout: Option<Duration>) {
+        let guard = self.scheduled.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.word.load(Ordering::SeqCst) != ticket {
+            return;
+        }
+        match timeout {
+            Some(timeout) => drop(wait_for(&self.scheduled.1, guard, timeout)),
+            None => drop(self.scheduled.1.wait(guard).unwrap_or_else(PoisonError::into_inner)),
+        }
+    }
+
+    fn wake_sleepers(&self) {
+        drop(self.scheduled.0.lock().unwrap_or_else(PoisonError::into_inner));
+        self.scheduled.1.notify_all();
+    }
+}
 
 /// Waits for a wake-up, for at most `timeout`.
 #[cfg(not(feature = "shuttle"))]

@@ -4,7 +4,8 @@
 
 use segments::{
     Footer, Geometry, GroupBuilder, GroupPlace, GroupView, Incarnation, Lsn, Mark, Position, RecordKind, RecordMeta,
-    SegmentHeader, SegmentId, SegmentSummary, Seqno, StoreId, StreamEpoch, StreamKind, TimelineId, UnixMicros,
+    SegmentHeader, SegmentId, SegmentSummary, Seqno, StoreId, StreamEpoch, StreamKind, SummedBody, TimelineId,
+    UnixMicros,
 };
 
 pub const CREATED_AT: u64 = 1_700_000_000_000_000;
@@ -58,7 +59,7 @@ impl Image {
                 timeline: TimelineId::new(1),
                 lsn: Lsn::new(0x0100_0000 + self.next.get() * 0x40),
             };
-            builder.push(&mut buffer, &geometry, &meta, body);
+            builder.push(&mut buffer, &geometry, &meta, SummedBody::new(body));
             self.next = self.next.next();
         }
         let offset = self.summary.used_bytes;

@@ -276,7 +276,7 @@ impl<D: Disk> AttachedStream<D> {
         assert_eq!(known.table.durable().segment, segment, "in the segment at the frontier");
         known.frontier.offset = end;
         let group_bytes = bytes as usize;
-        drop(known.tail.push(TailGroup { segment, offset, group_bytes, buffer: Arc::new(buffer) }));
+        known.tail.push(TailGroup { segment, offset, group_bytes, buffer: Arc::new(buffer) }, &mut Vec::new());
         Ok(())
     }
 }

@@ -193,8 +193,8 @@ impl<D: Disk> Home<D> for WriterHome<D> {
         let begun = shared.environment.clock.elapsed();
         let deadline = begun + timeout;
         assert_ne!(next, Seqno::NONE, "records count from one");
-        let mut front = stream.front();
         loop {
+            let front = stream.front();
             if front.watermarks().durable_entry_end.seqno >= next {
                 return Ok(true);
             }
@@ -208,7 +208,7 @@ impl<D: Disk> Home<D> for WriterHome<D> {
             if now >= deadline {
                 return Ok(false);
             }
-            front = stream.wait_changed_for(front, deadline - now);
+            stream.wait_changed(front, Some(deadline - now));
         }
     }
 }

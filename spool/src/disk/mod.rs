@@ -22,6 +22,8 @@ use std::fmt;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
+#[cfg(not(feature = "shuttle"))]
+use std::{sync::atomic::AtomicU32, time::Duration};
 
 pub use ahead::{Piece, ReadAhead, Span};
 pub use buffer::AlignedBuffer;
@@ -38,6 +40,19 @@ pub use sim::{
     Weather,
 };
 pub use system::{Backend, BackendInUse, SystemDisk, SystemQueue};
+
+/// Sleeps while `word` is `expected`, for at most `timeout` where there is one. May return early.
+#[cfg(not(feature = "shuttle"))]
+pub(crate) fn sleep_on(word: &AtomicU32, expected: u32, timeout: Option<Duration>) {
+    let woken = sys::futex_wait(word, expected, timeout, sys::Sharing::Threads);
+    assert!(woken.is_ok(), "every kernel that this runs on has futexes: {woken:?}");
+}
+
+/// Wakes the threads of this process that sleep on `word`.
+#[cfg(not(feature = "shuttle"))]
+pub(crate) fn wake_sleepers_on(word: &AtomicU32) {
+    sys::futex_wake_all(word, sys::Sharing::Threads);
+}
 
 /// How a file is opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use memmap2::{MmapMut, MmapOptions};
 
-use super::sys;
+use super::sys::{self, Sharing};
 use crate::fault::Registration;
 
 /// Bytes of a shared page.
@@ -116,11 +116,11 @@ impl SharedPage for FilePage {
     }
 
     fn wait(&self, line: usize, expected: u32, timeout: Duration) -> io::Result<()> {
-        sys::futex_wait(&self.lines()[line].word, expected, timeout)
+        sys::futex_wait(&self.lines()[line].word, expected, Some(timeout), Sharing::Processes)
     }
 
     fn wake(&self, line: usize) {
-        sys::futex_wake_all(&self.lines()[line].word);
+        sys::futex_wake_all(&self.lines()[line].word, Sharing::Processes);
     }
 }
 

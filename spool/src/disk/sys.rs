@@ -171,16 +171,42 @@ pub(super) fn space(path: &Path) -> io::Result<Space> {
     Ok(Space { free_bytes: found.f_bavail * found.f_frsize, total_bytes: found.f_blocks * found.f_frsize })
 }
 
+/// Who shares a word that is slept on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Sharing {
+    /// Threads of this process.
+    Threads,
+    /// Processes, through a mapping of a file.
+    Processes,
+}
+
+impl Sharing {
+    fn flag(self) -> libc::c_int {
+        match self {
+            Self::Threads => libc::FUTEX_PRIVATE_FLAG,
+            Self::Processes => 0,
+        }
+    }
+}
+
 /// Sleeps while `word` is `expected`, for at most `timeout`. A wake-up, a change before, a signal and the end of the time
-/// are all one to the caller, who looks again. Other processes share the word through a mapping of a file.
-pub(super) fn futex_wait(word: &AtomicU32, expected: u32, timeout: Duration) -> io::Result<()> {
-    let seconds = libc::time_t::try_from(timeout.as_secs()).unwrap_or(libc::time_t::MAX);
-    let timeout = libc::timespec { tv_sec: seconds, tv_nsec: libc::c_long::from(timeout.subsec_nanos().cast_signed()) };
-    assert!((0..1_000_000_000).contains(&timeout.tv_nsec), "parts of a second are less than one");
+/// are all one to the caller, who looks again.
+pub(super) fn futex_wait(
+    word: &AtomicU32,
+    expected: u32,
+    timeout: Option<Duration>,
+    sharing: Sharing,
+) -> io::Result<()> {
+    let time = timeout.map(|timeout| libc::timespec {
+        tv_sec: libc::time_t::try_from(timeout.as_secs()).unwrap_or(libc::time_t::MAX),
+        tv_nsec: libc::c_long::from(timeout.subsec_nanos().cast_signed()),
+    });
+    assert!(time.is_none_or(|time| (0..1_000_000_000).contains(&time.tv_nsec)), "parts of a second are less than one");
     assert!(word.as_ptr().is_aligned(), "the kernel takes whole words");
-    // SAFETY: the word and the time live through the call, and the kernel only reads them.
-    let woken =
-        unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT, expected, &raw const timeout) };
+    let time = time.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+    let operation = libc::FUTEX_WAIT | sharing.flag();
+    // SAFETY: the word and the time live through the call, and the kernel only reads them; no time is a null pointer.
+    let woken = unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), operation, expected, time) };
     if woken == 0 {
         return Ok(());
     }
@@ -192,10 +218,11 @@ pub(super) fn futex_wait(word: &AtomicU32, expected: u32, timeout: Duration) -> 
 }
 
 /// Wakes all who sleep on `word`. Nobody can be told of a failure, and whoever sleeps looks again after a while.
-pub(super) fn futex_wake_all(word: &AtomicU32) {
+pub(super) fn futex_wake_all(word: &AtomicU32, sharing: Sharing) {
+    let operation = libc::FUTEX_WAKE | sharing.flag();
     assert!(word.as_ptr().is_aligned(), "the kernel takes whole words");
     // SAFETY: the kernel takes the address for a name and reads nothing.
-    let woken = unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, libc::c_int::MAX) };
+    let woken = unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), operation, libc::c_int::MAX) };
     if woken < 0 {
         tracing::debug!(error = %io::Error::last_os_error(), "no reader could be woken");
     }

@@ -2,7 +2,7 @@
 
 use std::pin::pin;
 
-use segments::{Lsn, RecordKind, Seqno, StreamKind, TimelineId, planted};
+use segments::{Lsn, RecordKind, Seqno, StreamKind, SummedBody, TimelineId, planted};
 
 use super::Store;
 use crate::cursor::latest_entry;
@@ -49,7 +49,8 @@ impl<D: Disk> Store<D> {
     /// # Errors
     /// As [`Store::append`].
     pub fn try_append(&self, stream: StreamKind, record: RecordInput<'_>) -> Result<Option<Seqno>> {
-        let pushed = self.shared().named_stream(stream)?.front().push(&record)?;
+        let body = SummedBody::new(record.body);
+        let pushed = self.shared().named_stream(stream)?.front().push(&record, body)?;
         match pushed {
             Push::Accepted(seqno) => {
                 assert!(seqno != Seqno::NONE, "records count from one");
@@ -89,7 +90,12 @@ impl<D: Disk> Store<D> {
         let seqno = self.accept(stream, &record)?;
         let shared = self.shared();
         let awaited = shared.stream(stream);
-        writer::drive_inline(shared, || awaited.watermarks().durable.seqno >= seqno);
+        // Where records became durable several at a time, the others are about to append too: the committer's thread takes
+        // them together, while a caller would take its own alone and have the others wait for two cycles.
+        match shared.drive == Drive::Threads && !awaited.front().is_lone() {
+            true => writer::wake(shared),
+            false => writer::drive_inline(shared, || awaited.is_durable(seqno)),
+        }
         self.wait_durable(stream, seqno).map(|()| seqno)
     }
 
@@ -97,9 +103,11 @@ impl<D: Disk> Store<D> {
         let shared = self.shared();
         let stream = shared.named_stream(stream)?;
         let mut driven = false;
+        // Before the lock, so that producers sum their bodies side by side.
+        let body = SummedBody::new(record.body);
         let mut front = stream.front();
         loop {
-            if let Push::Accepted(seqno) = front.push(record)? {
+            if let Push::Accepted(seqno) = front.push(record, body)? {
                 let watermarks = front.watermarks();
                 assert_eq!(watermarks.appended.seqno, seqno, "a record that was accepted is the last one");
                 assert!(seqno > watermarks.written.seqno, "it is written after it was accepted");
@@ -107,7 +115,10 @@ impl<D: Disk> Store<D> {
                 return Ok(seqno);
             }
             match shared.drive {
-                Drive::Threads => front = stream.wait_changed(front),
+                Drive::Threads => {
+                    stream.wait_changed(front, None);
+                    front = stream.front();
+                }
                 Drive::Manual => {
                     drop(front);
                     assert!(!driven, "without threads, committing everything makes room");
@@ -127,12 +138,13 @@ impl<D: Disk> Store<D> {
         let shared = self.shared();
         let stream = shared.named_stream(stream)?;
         if shared.drive == Drive::Manual && !reached(stream, seqno)? {
-            writer::drive_inline(shared, || {
-                stream.watermarks().durable.seqno >= seqno || stream.front().ended().is_some()
-            });
+            writer::drive_inline(shared, || stream.is_durable(seqno) || stream.front().ended().is_some());
         }
-        let mut front = stream.front();
         loop {
+            if stream.is_durable(seqno) {
+                return Ok(());
+            }
+            let front = stream.front();
             let watermarks = *front.watermarks();
             assert!(watermarks.durable.seqno <= watermarks.written.seqno, "{watermarks:?}");
             assert!(watermarks.written.seqno <= watermarks.appended.seqno, "{watermarks:?}");
@@ -147,7 +159,7 @@ impl<D: Disk> Store<D> {
                 return Err(error.clone());
             }
             assert_eq!(shared.drive, Drive::Threads, "without threads, driving makes everything durable or fails");
-            front = stream.wait_changed(front);
+            stream.wait_group(front, seqno);
         }
     }
 
@@ -161,7 +173,7 @@ impl<D: Disk> Store<D> {
         check_appended(&stream.watermarks(), seqno)?;
         let mut watch = stream.watch();
         if shared.drive == Drive::Manual {
-            writer::drive_inline(shared, || stream.watermarks().durable.seqno >= seqno);
+            writer::drive_inline(shared, || stream.is_durable(seqno));
         }
         loop {
             let state = watch.borrow_and_update().clone();

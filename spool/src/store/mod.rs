@@ -181,10 +181,11 @@ impl<D: Disk> Store<D> {
             Drive::Manual => writer::drive_inline(shared, || false),
             Drive::Threads => {
                 for stream in &shared.streams {
-                    let mut front = stream.front();
                     shared.hub.signal();
+                    let mut front = stream.front();
                     while !front.is_drained() && !matches!(front.ended(), Some(Error::Poisoned { .. })) {
-                        front = stream.wait_changed(front);
+                        stream.wait_changed(front, None);
+                        front = stream.front();
                     }
                 }
             }

@@ -1,9 +1,11 @@
 //! Where producers append: the open group, the groups that wait for the device, and the watermarks.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use segments::{
-    Geometry, GroupBuilder, Lsn, Position, RecordKind, RecordMeta, Seqno, StreamKind, TimelineId, planted, record_bytes,
+    Geometry, GroupBuilder, Lsn, Position, RecordKind, RecordMeta, Seqno, StreamKind, SummedBody, TimelineId, planted,
+    record_bytes,
 };
 
 use crate::disk::AlignedBuffer;
@@ -42,7 +44,8 @@ pub(crate) struct FrontLimits {
 #[derive(Debug)]
 pub(crate) struct ReadyGroup {
     pub(crate) builder: GroupBuilder,
-    pub(crate) buffer: AlignedBuffer,
+    /// Nobody else has it before the group has its place.
+    pub(crate) buffer: Arc<AlignedBuffer>,
     /// Its last record, with the end of the last complete entry.
     pub(crate) end: Position,
     /// The last complete entry's last record.
@@ -57,8 +60,12 @@ pub(crate) enum Push {
     Full,
 }
 
-/// Buffers kept for the next groups; more would be memory that nobody uses.
-const SPARE_BUFFERS_MAX: usize = 12;
+/// Buffers kept beyond those that the longest queue fills: for the group that gathers, and for one that readers give back late.
+const SPARE_BUFFERS_MORE: usize = 2;
+/// Buffers kept at most, whatever the limits: 64 of the usual 272 KiB are 17 MiB.
+const SPARE_BUFFERS_MAX: usize = 64;
+/// Buffers kept for bodies that fit no usual one: as many as may be in flight at once.
+const SPARE_LARGE_MAX: usize = 4;
 
 #[derive(Debug)]
 pub(crate) struct Front {
@@ -67,13 +74,23 @@ pub(crate) struct Front {
     limits: FrontLimits,
     open: Option<ReadyGroup>,
     closed: VecDeque<ReadyGroup>,
+    /// Last records of the groups that take no more records and are not durable yet, in order.
+    group_ends: VecDeque<Seqno>,
+    /// Number of the first of these, or of the one that gathers where there are none. Numbers are never used twice.
+    first_group: u64,
+    /// Records that became durable last time.
+    newly_durable: u64,
     /// Bytes of records that are not durable yet.
     buffered_bytes: usize,
     chain_open: bool,
     /// Last complete entry accepted.
     entry_end: Position,
     watermarks: Watermarks,
-    spare: Vec<AlignedBuffer>,
+    /// Buffers for the next groups, of the usual size. A stream that has once been under load allocates no more.
+    spare: Vec<Arc<AlignedBuffer>>,
+    spare_max: usize,
+    /// The same for bodies that fit no usual buffer.
+    spare_large: Vec<Arc<AlignedBuffer>>,
     ended: Option<Error>,
 }
 
@@ -84,21 +101,26 @@ impl Front {
         let entry_end = watermarks.durable_entry_end;
         assert!(entry_end.seqno <= watermarks.durable.seqno);
         assert_eq!(geometry.check(), Ok(()), "sizes are checked where they are read");
+        // A group takes at most a quarter of a segment's content, so that rotation wastes little of it.
+        let group_bytes_max = limits.group_bytes_max.min(geometry.group_bytes_max() as usize / 4);
+        let limits = FrontLimits { group_bytes_max, ..limits };
+        let spare_max = (limits.buffer_bytes_max / group_bytes_max).min(SPARE_BUFFERS_MAX) + SPARE_BUFFERS_MORE;
         Self {
             stream,
             geometry,
-            // A group takes at most a quarter of a segment's content, so that rotation wastes little of it.
-            limits: FrontLimits {
-                group_bytes_max: limits.group_bytes_max.min(geometry.group_bytes_max() as usize / 4),
-                ..limits
-            },
+            limits,
             open: None,
             closed: VecDeque::new(),
+            group_ends: VecDeque::new(),
+            first_group: 0,
+            newly_durable: 0,
             buffered_bytes: 0,
             chain_open: false,
             entry_end,
             watermarks,
-            spare: Vec::new(),
+            spare: Vec::with_capacity(spare_max),
+            spare_max,
+            spare_large: Vec::with_capacity(SPARE_LARGE_MAX),
             ended: None,
         }
     }
@@ -123,8 +145,9 @@ impl Front {
         assert!(!failed_before || matches!(self.ended, Some(Error::Poisoned { .. })), "a failure stays");
     }
 
-    /// Accepts one record: its body is copied (and summed) into the open group.
-    pub(crate) fn push(&mut self, record: &RecordInput<'_>) -> Result<Push> {
+    /// Accepts one record: its body, which the caller has summed, is copied into the open group.
+    pub(crate) fn push(&mut self, record: &RecordInput<'_>, body: SummedBody<'_>) -> Result<Push> {
+        assert!(std::ptr::eq(body.bytes(), record.body), "the sum is this body's");
         if let Some(error) = &self.ended {
             return Err(error.clone());
         }
@@ -146,7 +169,8 @@ impl Front {
         };
         self.make_open_for(record.body.len());
         let group = self.open.as_mut().expect("just made");
-        group.builder.push(&mut group.buffer, &self.geometry, &meta, record.body);
+        let buffer = Arc::get_mut(&mut group.buffer).expect("nobody else has the buffer of a group that gathers");
+        group.builder.push(buffer, &self.geometry, &meta, body);
         self.buffered_bytes += bytes;
         self.chain_open = !record.last;
         if record.last || planted!("entry_end_inside_entry") {
@@ -168,9 +192,11 @@ impl Front {
         );
         assert!(self.entry_end.seqno >= self.watermarks.durable_entry_end.seqno);
         assert!(!self.chain_open || self.watermarks.appended.seqno > self.entry_end.seqno, "an open chain has no end");
-        assert!(self.spare.len() <= SPARE_BUFFERS_MAX);
+        assert!(self.spare.len() <= self.spare_max && self.spare_large.len() <= SPARE_LARGE_MAX);
         let open_end = self.open.as_ref().map(|open| open.end.seqno);
         assert!(open_end.is_none_or(|end| end == self.watermarks.appended.seqno), "the open group is the last one");
+        let last_end = self.group_ends.back().copied();
+        assert!(last_end.is_none_or(|end| end <= self.watermarks.appended.seqno), "a group ends with a record");
         let waits = self.open.is_some() || !self.closed.is_empty();
         assert!(!waits || (self.buffered_bytes > 0 && !self.is_drained()), "what waits is not durable");
     }
@@ -208,6 +234,7 @@ impl Front {
             if grown <= self.limits.group_bytes_max && grown <= open.buffer.len() {
                 return;
             }
+            self.group_ends.push_back(open.end.seqno);
             self.closed.extend(self.open.take());
         }
         assert!(self.open.is_none());
@@ -218,26 +245,36 @@ impl Front {
         self.open = Some(ReadyGroup { builder, buffer, end: Position::default(), entry_end: Position::default() });
     }
 
-    fn take_buffer(&mut self, needed: usize) -> AlignedBuffer {
+    /// Sizes of the two kinds of buffers: for what a group may grow to, and for the longest body alone.
+    fn buffer_sizes(&self) -> (usize, usize) {
         let usual = self.geometry.padded(self.limits.group_bytes_max as u64) as usize;
+        let body_bytes_max = self.geometry.body_bytes_max() as usize;
+        let large = GroupBuilder::new().padded_bytes_with(body_bytes_max, &self.geometry) as usize;
+        assert!(usual.is_multiple_of(self.geometry.block_bytes as usize), "buffers are whole blocks");
+        (usual, usual.max(large))
+    }
+
+    fn take_buffer(&mut self, needed: usize) -> Arc<AlignedBuffer> {
+        let (usual, large) = self.buffer_sizes();
         assert!(needed > 0 && needed.is_multiple_of(self.geometry.block_bytes as usize));
-        assert!(self.spare.iter().all(|spare| spare.len() == usual), "buffers that are kept are of one size");
-        if needed > usual {
-            return AlignedBuffer::zeroed(needed);
-        }
-        let buffer = self.spare.pop().unwrap_or_else(|| AlignedBuffer::zeroed(usual));
-        assert!(buffer.len() >= needed, "{needed} bytes find room in {}", buffer.len());
+        let (spare, bytes) = if needed > usual { (&mut self.spare_large, large) } else { (&mut self.spare, usual) };
+        let buffer = spare.pop().unwrap_or_else(|| Arc::new(AlignedBuffer::zeroed(bytes)));
+        assert!(buffer.len() == bytes && bytes >= needed, "{needed} bytes find room in {}", buffer.len());
         buffer
     }
 
-    /// Takes a buffer back for the next groups, if it is of the usual size and one is wanted.
-    pub(crate) fn give_back(&mut self, buffer: AlignedBuffer) {
-        let usual = self.geometry.padded(self.limits.group_bytes_max as u64) as usize;
-        assert!(usual.is_multiple_of(self.geometry.block_bytes as usize), "buffers are whole blocks");
-        if buffer.len() == usual && self.spare.len() < SPARE_BUFFERS_MAX {
+    /// Takes a buffer back for the next groups, if nobody reads it any more and one of its size is wanted.
+    pub(crate) fn give_back(&mut self, mut buffer: Arc<AlignedBuffer>) {
+        let (usual, large) = self.buffer_sizes();
+        assert!(!buffer.is_empty() && buffer.len() <= large, "a buffer of this front");
+        let is_ours = Arc::get_mut(&mut buffer).is_some();
+        if is_ours && buffer.len() == usual && self.spare.len() < self.spare_max {
             self.spare.push(buffer);
+        } else if is_ours && buffer.len() == large && self.spare_large.len() < SPARE_LARGE_MAX {
+            self.spare_large.push(buffer);
         }
-        assert!(self.spare.len() <= SPARE_BUFFERS_MAX, "no more are kept than are wanted");
+        assert!(self.spare.len() <= self.spare_max, "no more are kept than are wanted");
+        assert!(self.spare_large.len() <= SPARE_LARGE_MAX, "no more are kept than are wanted");
     }
 
     /// True when a group may be taken; one that still fills counts only where `partial` allows it.
@@ -252,7 +289,11 @@ impl Front {
 
     /// Takes the next group to write.
     pub(crate) fn take(&mut self, partial: bool) -> Option<ReadyGroup> {
-        let taken = self.closed.pop_front().or_else(|| if partial { self.open.take() } else { None });
+        let mut taken = self.closed.pop_front();
+        if taken.is_none() && partial {
+            taken = self.open.take();
+            self.group_ends.extend(taken.iter().map(|open| open.end.seqno));
+        }
         assert!(taken.as_ref().is_none_or(|group| !group.builder.is_empty()));
         assert!(taken.as_ref().is_none_or(|group| group.end.seqno == group.builder.last_seqno()));
         assert!(taken.as_ref().is_none_or(|group| group.end.seqno > self.watermarks.written.seqno), "taken once");
@@ -271,10 +312,35 @@ impl Front {
         }
         assert!(freed_bytes <= self.buffered_bytes, "{freed_bytes} bytes freed of {}", self.buffered_bytes);
         self.buffered_bytes -= freed_bytes;
+        self.newly_durable = to.seqno.get().saturating_sub(self.watermarks.durable.seqno.get());
         self.watermarks.advance_durable(to, entry_end);
+        while self.group_ends.front().is_some_and(|end| *end <= to.seqno) {
+            self.group_ends.pop_front();
+            self.first_group += 1;
+        }
+        assert!(self.group_ends.len() >= self.closed.len(), "what the device has not seen is not durable");
         assert!(!self.is_drained() || self.buffered_bytes == 0, "{} bytes wait for nothing", self.buffered_bytes);
         self.check_invariants();
         true
+    }
+
+    /// Number of the group that `seqno`, which is not durable yet, went to.
+    pub(crate) fn group_of(&self, seqno: Seqno) -> u64 {
+        assert!(seqno > self.watermarks.durable.seqno && seqno <= self.watermarks.appended.seqno, "{seqno} waits");
+        let index = self.group_ends.partition_point(|end| *end < seqno);
+        assert!(index < self.group_ends.len() || self.open.is_some(), "what waits is in a group");
+        assert!(index == 0 || self.group_ends[index - 1] < seqno, "and in one only");
+        self.first_group + index as u64
+    }
+
+    /// Number of the first group that is not durable yet.
+    pub(super) fn first_group(&self) -> u64 {
+        self.first_group
+    }
+
+    /// True where records became durable one by one of late: whoever appends is alone.
+    pub(crate) fn is_lone(&self) -> bool {
+        self.newly_durable <= 1
     }
 
     /// True when every accepted record is durable.
@@ -297,12 +363,16 @@ mod tests {
         RecordInput { first, last, kind: RecordKind(1), schema: 1, timeline, lsn, body }
     }
 
+    fn push(front: &mut Front, record: &RecordInput<'_>) -> Result<Push> {
+        front.push(record, SummedBody::new(record.body))
+    }
+
     #[test]
     fn records_gather_in_a_group_until_it_is_full() {
         let mut front = front();
         for lsn in 1..=10 {
             assert_eq!(
-                front.push(&record(true, true, lsn, &[7; 400])).expect("accepted"),
+                push(&mut front, &record(true, true, lsn, &[7; 400])).expect("accepted"),
                 Push::Accepted(Seqno::new(lsn))
             );
         }
@@ -319,7 +389,7 @@ mod tests {
     fn room_comes_back_when_records_are_durable() {
         let mut front = front();
         let mut accepted = 0;
-        while front.push(&record(true, true, accepted + 1, &[7; 1000])).expect("no error") != Push::Full {
+        while push(&mut front, &record(true, true, accepted + 1, &[7; 1000])).expect("no error") != Push::Full {
             accepted += 1;
         }
         assert_eq!(accepted, 7);
@@ -327,36 +397,36 @@ mod tests {
         front.make_written(group.end);
         let freed = group.builder.record_count() as usize * record_bytes(1000);
         assert!(front.make_durable(group.end, group.entry_end, freed));
-        assert_ne!(front.push(&record(true, true, 100, &[7; 1000])).expect("no error"), Push::Full);
+        assert_ne!(push(&mut front, &record(true, true, 100, &[7; 1000])).expect("no error"), Push::Full);
     }
 
     #[test]
     fn a_body_larger_than_a_group_travels_alone() {
         let mut front = front();
-        front.push(&record(true, true, 1, &[1; 10])).expect("accepted");
-        front.push(&record(true, true, 2, &[1; 4096])).expect("accepted");
-        front.push(&record(true, true, 3, &[1; 10])).expect("accepted");
+        push(&mut front, &record(true, true, 1, &[1; 10])).expect("accepted");
+        push(&mut front, &record(true, true, 2, &[1; 4096])).expect("accepted");
+        push(&mut front, &record(true, true, 3, &[1; 10])).expect("accepted");
         let counts: Vec<u32> =
             std::iter::from_fn(|| front.take(true)).map(|group| group.builder.record_count()).collect();
         assert_eq!(counts, [1, 1, 1]);
-        assert!(matches!(front.push(&record(true, true, 4, &[1; 4097])), Err(Error::LimitExceeded { .. })));
+        assert!(matches!(push(&mut front, &record(true, true, 4, &[1; 4097])), Err(Error::LimitExceeded { .. })));
     }
 
     #[test]
     fn entries_have_a_beginning_and_an_order() {
         let mut front = front();
-        assert!(matches!(front.push(&record(false, true, 1, b"")), Err(Error::Invalid(_))));
-        front.push(&record(true, false, 0, b"")).expect("begins");
-        front.push(&record(false, true, 9, b"")).expect("ends");
+        assert!(matches!(push(&mut front, &record(false, true, 1, b"")), Err(Error::Invalid(_))));
+        push(&mut front, &record(true, false, 0, b"")).expect("begins");
+        push(&mut front, &record(false, true, 9, b"")).expect("ends");
         assert_eq!(front.watermarks().appended.lsn, Lsn::new(9));
-        assert!(matches!(front.push(&record(true, true, 8, b"")), Err(Error::Invalid(_))));
-        front.push(&record(true, false, 9, b"")).expect("begins another");
+        assert!(matches!(push(&mut front, &record(true, true, 8, b"")), Err(Error::Invalid(_))));
+        push(&mut front, &record(true, false, 9, b"")).expect("begins another");
         assert_eq!(
             front.watermarks().appended,
             Position { seqno: Seqno::new(3), lsn: Lsn::new(9), timeline: TimelineId::new(1) }
         );
-        front.push(&record(true, true, 10, b"")).expect("cuts off the one before");
+        push(&mut front, &record(true, true, 10, b"")).expect("cuts off the one before");
         front.end(Error::Closed);
-        assert!(matches!(front.push(&record(true, true, 11, b"")), Err(Error::Closed)));
+        assert!(matches!(push(&mut front, &record(true, true, 11, b"")), Err(Error::Closed)));
     }
 }

@@ -9,13 +9,15 @@ mod tail;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use segments::{Geometry, Position, Seqno, StreamEpoch, StreamKind};
 use tokio::sync::{Notify, watch};
 
 use crate::error::{Error, Result};
 use crate::pool::Prepared;
-use crate::sync::{Condvar, Mutex, MutexGuard, PoisonError, wait_for};
+use crate::sync::{Mutex, MutexGuard, PoisonError, WaitWord};
 use crate::watermark::Watermarks;
 
 pub use front::RecordInput;
@@ -42,6 +44,9 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Words that waiters are spread over. Where more groups are under way, a few wake for another's.
+const GROUP_WORDS: usize = 16;
+
 /// A stream of an open store.
 #[derive(Debug)]
 pub(crate) struct Stream<F> {
@@ -50,7 +55,12 @@ pub(crate) struct Stream<F> {
     pub(crate) geometry: Geometry,
     front: Mutex<Front>,
     /// Durable moved, room came free, or the store stopped.
-    changed: Condvar,
+    changes: WaitWord,
+    /// What those sleep on who wait for a record, by the number of its group: one call wakes all who wait for a group, and
+    /// nobody else.
+    groups: [WaitWord; GROUP_WORDS],
+    /// Last durable record, as the front says: for those who wait for theirs, without the front's lock.
+    durable_record: AtomicU64,
     room: Notify,
     state: watch::Sender<StreamState>,
     table: Mutex<SegmentTable>,
@@ -93,7 +103,9 @@ impl<F> Stream<F> {
             epoch,
             geometry,
             front: Mutex::new(front),
-            changed: Condvar::new(),
+            changes: WaitWord::default(),
+            groups: Default::default(),
+            durable_record: AtomicU64::new(watermarks.durable.seqno.get()),
             room: Notify::new(),
             state: watch::Sender::new(state),
             table: Mutex::new(table),
@@ -143,18 +155,27 @@ impl<F> Stream<F> {
         &self.room
     }
 
-    /// Waits until something about the front changes.
-    pub(crate) fn wait_changed<'a>(&self, front: MutexGuard<'a, Front>) -> MutexGuard<'a, Front> {
-        self.changed.wait(front).unwrap_or_else(PoisonError::into_inner)
+    /// True once `seqno` and every record before it is durable. Costs no lock.
+    pub(crate) fn is_durable(&self, seqno: Seqno) -> bool {
+        self.durable_record.load(Ordering::Acquire) >= seqno.get()
     }
 
-    /// As [`Stream::wait_changed`], for at most `timeout`.
-    pub(crate) fn wait_changed_for<'a>(
-        &self,
-        front: MutexGuard<'a, Front>,
-        timeout: std::time::Duration,
-    ) -> MutexGuard<'a, Front> {
-        wait_for(&self.changed, front, timeout)
+    /// Waits until the group that `seqno` went to is durable, or the store has stopped. May return early.
+    pub(crate) fn wait_group(&self, front: MutexGuard<'_, Front>, seqno: Seqno) {
+        let word = &self.groups[front.group_of(seqno) as usize % GROUP_WORDS];
+        let ticket = word.ticket();
+        assert!(front.ended().is_none_or(|error| !matches!(error, Error::Poisoned { .. })), "the caller has looked");
+        assert!(!self.is_durable(seqno), "the caller has looked");
+        drop(front);
+        word.wait(ticket, None);
+    }
+
+    /// Waits until something about the front changes, for at most `timeout` where there is one. May return early.
+    pub(crate) fn wait_changed(&self, front: MutexGuard<'_, Front>, timeout: Option<Duration>) {
+        // Whoever changes the front does so under its lock, and wakes after that: the ticket is from before.
+        let ticket = self.changes.ticket();
+        drop(front);
+        self.changes.wait(ticket, timeout);
     }
 
     /// Makes a group durable for everyone here: moves the watermark, gives its room back, wakes the waiters once. False
@@ -163,6 +184,7 @@ impl<F> Stream<F> {
     pub(crate) fn publish_durable(&self, to: Position, entry_end: Position, freed_bytes: usize) -> bool {
         assert!(entry_end.seqno <= to.seqno, "an entry ends with a record: {entry_end} above {to}");
         let mut front = self.front();
+        let first_group = front.first_group();
         if !front.make_durable(to, entry_end, freed_bytes) {
             return false;
         }
@@ -173,8 +195,15 @@ impl<F> Stream<F> {
             state.durable_record = to.seqno;
             assert!(!state.closed && state.poisoned.is_none(), "nothing becomes durable after the end");
         });
+        let before = self.durable_record.swap(to.seqno.get(), Ordering::AcqRel);
+        assert!(before < to.seqno.get(), "durable moves from {before} to {to}");
+        let durable_groups = first_group..front.first_group();
+        assert!(!durable_groups.is_empty(), "a group becomes durable as a whole");
         drop(front);
-        self.changed.notify_all();
+        for number in durable_groups.take(GROUP_WORDS) {
+            self.groups[number as usize % GROUP_WORDS].wake_all();
+        }
+        self.changes.wake_all();
         self.room.notify_waiters();
         true
     }
@@ -192,7 +221,8 @@ impl<F> Stream<F> {
             assert!(state.closed || state.poisoned.is_some(), "whoever watches sees the end");
         });
         drop(front);
-        self.changed.notify_all();
+        self.groups.iter().for_each(WaitWord::wake_all);
+        self.changes.wake_all();
         self.room.notify_waiters();
     }
 }

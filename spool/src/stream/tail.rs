@@ -49,16 +49,15 @@ impl Tail {
         assert!(self.readers > 0 || self.groups.is_empty(), "nothing is held for nobody");
     }
 
-    /// Takes in a durable group, and returns the buffers that are held no longer.
-    pub(crate) fn push(&mut self, mut group: TailGroup) -> Vec<Arc<AlignedBuffer>> {
+    /// Takes in a durable group, and adds the buffers that are held no longer to `released`.
+    pub(crate) fn push(&mut self, mut group: TailGroup, released: &mut Vec<Arc<AlignedBuffer>>) {
         assert!(group.group_bytes <= group.buffer.len());
         assert!(group.group_bytes > 0, "a group has a header");
         if self.readers == 0 {
-            return vec![group.buffer];
+            return released.push(group.buffer);
         }
         let before = self.groups.back().map(|last| (last.segment, last.offset));
         assert!(before.is_none_or(|before| before < (group.segment, group.offset)), "groups come in order");
-        let mut released = Vec::new();
         if group.buffer.len() > group.group_bytes * WASTE_FACTOR_MAX {
             let mut exact = AlignedBuffer::zeroed(group.group_bytes);
             exact.copy_from_slice(&group.buffer[..group.group_bytes]);
@@ -73,7 +72,6 @@ impl Tail {
         }
         assert!(self.held_bytes <= self.bytes_max, "{} of {} bytes", self.held_bytes, self.bytes_max);
         debug_assert_eq!(self.held_bytes, self.groups.iter().map(|group| group.buffer.len()).sum::<usize>());
-        released
     }
 
     /// The group at this place, if it is in memory.
@@ -97,12 +95,13 @@ mod tests {
 
     #[test]
     fn only_recent_groups_are_held_and_only_for_readers() {
-        let mut tail = Tail::new(4096);
-        assert_eq!(tail.push(group(512, 512, 512)).len(), 1, "nobody reads");
+        let (mut tail, mut released) = (Tail::new(4096), Vec::new());
+        tail.push(group(512, 512, 512), &mut released);
+        assert_eq!(released.len(), 1, "nobody reads");
         assert!(tail.get(SegmentId::new(1), 512).is_none());
         tail.add_reader();
         for number in 1..=10 {
-            tail.push(group(512 * number, 512, 512));
+            tail.push(group(512 * number, 512, 512), &mut released);
         }
         assert!(tail.get(SegmentId::new(1), 512 * 2).is_none(), "pushed out");
         assert!(tail.get(SegmentId::new(1), 512 * 10).is_some());
@@ -113,9 +112,9 @@ mod tests {
 
     #[test]
     fn a_small_group_does_not_hold_a_large_buffer() {
-        let mut tail = Tail::new(8192);
+        let (mut tail, mut released) = (Tail::new(8192), Vec::new());
         tail.add_reader();
-        let released = tail.push(group(512, 512, 4096));
+        tail.push(group(512, 512, 4096), &mut released);
         assert_eq!(released.len(), 1);
         assert_eq!(tail.get(SegmentId::new(1), 512).expect("held").buffer.len(), 512);
     }

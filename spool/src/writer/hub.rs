@@ -1,5 +1,7 @@
 //! Where the committer's thread sleeps, and how it is woken: at most once per group.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use crate::stream::lock;
 use crate::sync::{Condvar, Mutex, PoisonError};
 
@@ -13,6 +15,8 @@ struct HubState {
 
 #[derive(Debug, Default)]
 pub(crate) struct Hub {
+    /// As in the state: whoever finds it set has nothing to say.
+    is_pending: AtomicBool,
     state: Mutex<HubState>,
     wake: Condvar,
 }
@@ -20,9 +24,14 @@ pub(crate) struct Hub {
 impl Hub {
     /// Says that there is work. Costs a wake-up only when the thread sleeps.
     pub(crate) fn signal(&self) {
+        // Whoever clears it looks for work after that, and finds what was appended before this.
+        if self.is_pending.load(Ordering::SeqCst) {
+            return;
+        }
         let mut state = lock(&self.state);
         assert!(!(state.sleeping && state.pending), "whoever sleeps has seen what was said before");
         state.pending = true;
+        self.is_pending.store(true, Ordering::SeqCst);
         if state.sleeping {
             state.sleeping = false;
             drop(state);
@@ -47,6 +56,7 @@ impl Hub {
         assert!(state.pending || state.stop, "nobody wakes for nothing");
         state.sleeping = false;
         state.pending = false;
+        self.is_pending.store(false, Ordering::SeqCst);
         !state.stop
     }
 }

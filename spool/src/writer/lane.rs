@@ -192,7 +192,8 @@ impl<F> Lane<F> {
         };
         self.entry_end = entry_end.lsn;
         let place = GroupPlace { incarnation, offset, written_at: self.last_written_at, mark };
-        let group_bytes = builder.finish(&mut buffer, &geometry, &place);
+        let bytes = Arc::get_mut(&mut buffer).expect("nobody else has the buffer of a group without a place");
+        let group_bytes = builder.finish(bytes, &geometry, &place);
         active.summary.add_group(&GroupView::of_own(&buffer[..group_bytes], &geometry, incarnation, offset));
         assert!(group_bytes.is_multiple_of(geometry.block_bytes as usize) && group_bytes <= buffer.len());
         assert_eq!(active.summary.used_bytes, offset + group_bytes as u64);
@@ -212,7 +213,7 @@ impl<F> Lane<F> {
             group,
             entry_end,
             offset,
-            buffer: Arc::new(buffer),
+            buffer,
             group_bytes,
             charged_bytes: builder.used_bytes() - GROUP_HEADER_BYTES,
             state: FlightState::Writing,
@@ -234,20 +235,20 @@ impl<F> Lane<F> {
         written.last().map(|flight| flight.group.end)
     }
 
-    /// Takes the unbroken run of durable groups off the front of the flights.
-    pub(super) fn take_durable(&mut self) -> Vec<Flight<F>> {
+    /// Moves the unbroken run of durable groups from the front of the flights into `taken`.
+    pub(super) fn take_durable(&mut self, taken: &mut Vec<Flight<F>>) {
+        assert!(taken.is_empty(), "what was taken before was dealt with");
         let count = self.flights.iter().take_while(|flight| flight.state == FlightState::Durable).count();
         let last = self.flights.iter().rposition(|flight| flight.state == FlightState::Durable);
         let count = if planted!("durable_end_jumps") { last.map_or(0, |last| last + 1) } else { count };
         self.first_flight += count as u64;
-        let taken: Vec<_> = self.flights.drain(..count).collect();
+        taken.extend(self.flights.drain(..count));
         let taken_bytes = taken.iter().map(|flight| flight.group_bytes).sum::<usize>();
         assert!(taken_bytes <= self.in_flight_bytes, "{taken_bytes} bytes leave of {}", self.in_flight_bytes);
         self.in_flight_bytes -= taken_bytes;
         assert_eq!(self.flights.is_empty(), self.in_flight_bytes == 0, "bytes in flight belong to a group");
         assert!(taken.iter().all(|flight| flight.done_bytes == flight.group_bytes), "what is durable was written");
         self.check();
-        taken
     }
 
     /// Full segments whose groups are all durable.
