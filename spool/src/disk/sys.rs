@@ -175,6 +175,7 @@ pub(super) fn space(path: &Path) -> io::Result<Space> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Sharing {
     /// Threads of this process.
+    #[cfg(not(feature = "shuttle"))]
     Threads,
     /// Processes, through a mapping of a file.
     Processes,
@@ -183,6 +184,7 @@ pub(super) enum Sharing {
 impl Sharing {
     fn flag(self) -> libc::c_int {
         match self {
+            #[cfg(not(feature = "shuttle"))]
             Self::Threads => libc::FUTEX_PRIVATE_FLAG,
             Self::Processes => 0,
         }

@@ -12,29 +12,30 @@ use crate::world::{TXN, created, produce, read_batch, with_entry};
 #[test]
 fn what_is_published_as_durable_can_be_read() {
     crate::explore("what_is_published_as_durable_can_be_read", || {
-        let store = created(&SimDisk::new());
+        let store = Arc::new(created(&SimDisk::new()));
         let mut cursor = store.register("reader", TXN, CursorStart::Earliest).expect("registered");
-        thread::scope(|scope| {
-            for producer in 1..=2 {
-                let store = &store;
-                scope.spawn(move || assert!(produce(store, producer, 5).1.is_none()));
-            }
-            let watch = store.watch_durable(TXN);
-            let mut last = Seqno::NONE;
-            while last < Seqno::new(10) {
-                // Whatever is seen first, the others say no less.
-                let watched = watch.borrow().durable.seqno;
-                let end = store.watermarks(TXN).durable_entry_end.seqno;
-                assert!(end >= watched, "{watched} was published before {end}");
-                while last < end {
-                    last = read_batch(&mut cursor, last, 3).expect("what is durable is there");
-                }
-                if last < Seqno::new(10) {
-                    cursor.wait_blocking(std::time::Duration::from_secs(1)).expect("the store is open");
-                }
-            }
+        // No scope: the end of its last thread wakes who made it, and here that one sleeps on something else.
+        let producers = [1, 2].map(|producer| {
+            let store = Arc::clone(&store);
+            thread::spawn(move || assert!(produce(&store, producer, 5).1.is_none()))
         });
+        let watch = store.watch_durable(TXN);
+        let mut last = Seqno::NONE;
+        while last < Seqno::new(10) {
+            // Whatever is seen first, the others say no less.
+            let watched = watch.borrow().durable.seqno;
+            let end = store.watermarks(TXN).durable_entry_end.seqno;
+            assert!(end >= watched, "{watched} was published before {end}");
+            while last < end {
+                last = read_batch(&mut cursor, last, 3).expect("what is durable is there");
+            }
+            if last < Seqno::new(10) {
+                cursor.wait_blocking(std::time::Duration::from_secs(1)).expect("the store is open");
+            }
+        }
+        producers.into_iter().for_each(|producer| producer.join().expect("no panic"));
         drop(cursor);
+        let store = Arc::into_inner(store).expect("the threads have ended");
         store.close().expect("closed");
     });
 }
