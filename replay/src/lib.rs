@@ -11,6 +11,7 @@ pub mod state;
 pub mod timeline;
 pub mod transaction;
 pub mod wal;
+pub mod walsender;
 
 pub use body::{BODY_ALIGNMENT, BodyError};
 pub use datum::{Datum, SourceTime};

@@ -18,6 +18,8 @@ const KEEP_BUFFER_BYTES_MAX: usize = 1024 * 1024;
 const STARTUP_FRAME_BYTES_MAX: usize = 64 * 1024;
 /// Largest message that answers a command: rows of text and errors with their context.
 const COMMAND_FRAME_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// Largest message of a client of ours: commands, proofs of a password, words of a standby.
+const REQUEST_FRAME_BYTES_MAX: usize = 16 * 1024;
 /// Largest CopyData: PostgreSQL cannot build a longer message than 1 GiB - 1 (`MaxAllocSize`, `memutils.h`), and the
 /// header of a replication message comes on top.
 const COPY_DATA_FRAME_BYTES_MAX: usize = 1024 * 1024 * 1024 + 64;
@@ -31,6 +33,8 @@ pub(crate) enum Phase {
     Command,
     /// Inside CopyBoth.
     Copy,
+    /// What a client sends to our own walsender.
+    Request,
 }
 
 impl Phase {
@@ -39,6 +43,7 @@ impl Phase {
             Self::Startup => STARTUP_FRAME_BYTES_MAX,
             Self::Copy if tag == b'd' => COPY_DATA_FRAME_BYTES_MAX,
             Self::Command | Self::Copy => COMMAND_FRAME_BYTES_MAX,
+            Self::Request => REQUEST_FRAME_BYTES_MAX,
         }
     }
 }
@@ -116,6 +121,19 @@ impl Inbox {
         missing.min(self.buffer.len()).max(READ_AHEAD_BYTES_MAX)
     }
 
+    /// All bytes that wait, for the packet without a type with which a connection begins.
+    pub(crate) fn waiting(&self) -> &[u8] {
+        &self.buffer
+    }
+
+    /// Throws the first bytes away.
+    ///
+    /// # Panics
+    /// If there are fewer.
+    pub(crate) fn skip(&mut self, bytes: usize) {
+        self.buffer.advance(bytes);
+    }
+
     /// Bytes waiting.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
@@ -178,6 +196,8 @@ mod tests {
             (Phase::Copy, b'd', 1024 * 1024 * 1024 + 64, false),
             (Phase::Copy, b'E', 64 * 1024 * 1024, false),
             (Phase::Copy, b'd', u32::MAX, false),
+            (Phase::Request, b'Q', 16 * 1024 - 1, true),
+            (Phase::Request, b'd', 16 * 1024, false),
         ] {
             let mut inbox = Inbox::default();
             inbox.put(&[&[tag], &length.to_be_bytes()[..]].concat());

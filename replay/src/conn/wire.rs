@@ -1,4 +1,4 @@
-//! The bytes between us and a server: TCP, Unix socket, or TLS over TCP.
+//! The bytes between us and the other end: TCP, Unix socket, or TLS over TCP, whichever side we are.
 
 use std::io;
 use std::pin::Pin;
@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
-use tokio_rustls::client::TlsStream;
+use tokio_rustls::TlsStream;
 
 /// An open connection, before or after encryption was agreed on.
 pub(crate) enum Wire {

@@ -8,7 +8,7 @@ use x509_parser::signature_algorithm::SignatureAlgorithm;
 /// Digest of the certificate by the hash of its signature, where MD5 and SHA-1 are replaced by SHA-256.
 ///
 /// `None` where the signature names no hash (Ed25519): the RFC leaves that open and PostgreSQL cannot bind there either.
-pub(super) fn tls_server_end_point(certificate: &CertificateDer<'_>) -> Option<Vec<u8>> {
+pub(crate) fn tls_server_end_point(certificate: &CertificateDer<'_>) -> Option<Vec<u8>> {
     let (_, parsed) = X509Certificate::from_der(certificate).ok()?;
     let algorithm = &parsed.signature_algorithm;
     let hash = match SignatureAlgorithm::try_from(algorithm) {

@@ -19,10 +19,11 @@ use tokio_rustls::TlsConnector;
 use super::conninfo::{Conninfo, Host, RootCertificates, SslMode, TlsSettings};
 use super::error::{ConnError, Result, describe_io, find_in_chain};
 use super::wire::{Encrypted, Wire};
+pub(crate) use binding::tls_server_end_point;
 use verify::{Trust, Verifier};
 
 /// The protocol's name for ALPN; PostgreSQL 17 and later insist on it with direct TLS, older ones pass it over.
-const ALPN_PROTOCOL: &[u8] = b"postgresql";
+pub(crate) const ALPN_PROTOCOL: &[u8] = b"postgresql";
 
 /// Encrypts an open TCP connection on which the server agreed to TLS.
 ///
@@ -40,8 +41,8 @@ pub(crate) async fn encrypt(conninfo: &Conninfo, stream: TcpStream) -> Result<Wi
         }
     })?;
     let certificate = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
-    let end_point = certificate.and_then(|certificate| binding::tls_server_end_point(certificate));
-    Ok(Wire::Tls(Box::new(Encrypted { stream, end_point })))
+    let end_point = certificate.and_then(|certificate| tls_server_end_point(certificate));
+    Ok(Wire::Tls(Box::new(Encrypted { stream: stream.into(), end_point })))
 }
 
 /// A refusal in rustls's words, or ours where the verifier spoke, with the setting that decides.
