@@ -14,6 +14,14 @@ pub const VALUE_FRAGMENT: RecordKind = RecordKind(2);
 pub const SLOT_BEGIN: RecordKind = RecordKind(3);
 /// The source's position moved on without a transaction for us (`txn/`).
 pub const PROGRESS: RecordKind = RecordKind(4);
+/// WAL as it came: a range of the source's bytes (`wal/`, full profile).
+pub const WAL_BYTES: RecordKind = RecordKind(5);
+/// WAL of the catalog profile (`wal/`).
+pub const WAL_PIECES: RecordKind = RecordKind(6);
+/// A timeline's history file (`wal/`).
+pub const TIMELINE_HISTORY: RecordKind = RecordKind(7);
+/// The beginning of a physical history: of which cluster, from where on (`wal/`).
+pub const WAL_BEGIN: RecordKind = RecordKind(8);
 /// What a store belongs to (`manifest/`).
 pub const MANIFEST: RecordKind = RecordKind(16);
 /// Slot and initial load (`ledger/`).
@@ -27,6 +35,12 @@ pub const VALUE_FRAGMENT_SCHEMA: u16 = 1;
 pub const SLOT_BEGIN_SCHEMA: u16 = 1;
 /// Schema number that this version writes for [`PROGRESS`].
 pub const PROGRESS_SCHEMA: u16 = 1;
+/// Schema number that this version writes for [`WAL_BYTES`].
+pub const WAL_BYTES_SCHEMA: u16 = 1;
+/// Schema number that this version writes for [`TIMELINE_HISTORY`].
+pub const TIMELINE_HISTORY_SCHEMA: u16 = 1;
+/// Schema number that this version writes for [`WAL_BEGIN`].
+pub const WAL_BEGIN_SCHEMA: u16 = 1;
 /// Schema number that this version writes for [`MANIFEST`].
 pub const MANIFEST_SCHEMA: u16 = 1;
 /// Schema number that this version writes for [`LEDGER`].
@@ -40,6 +54,10 @@ pub const fn name(kind: RecordKind) -> Option<&'static str> {
         VALUE_FRAGMENT => Some("value_fragment"),
         SLOT_BEGIN => Some("slot_begin"),
         PROGRESS => Some("progress"),
+        WAL_BYTES => Some("wal_bytes"),
+        WAL_PIECES => Some("wal_pieces"),
+        TIMELINE_HISTORY => Some("timeline_history"),
+        WAL_BEGIN => Some("wal_begin"),
         MANIFEST => Some("manifest"),
         LEDGER => Some("ledger"),
         _ => None,
@@ -54,8 +72,10 @@ mod tests {
     fn numbers_are_those_of_the_format() {
         let numbers = [TRANSACTION, VALUE_FRAGMENT, SLOT_BEGIN, PROGRESS, MANIFEST, LEDGER].map(|kind| kind.0);
         assert_eq!(numbers, [1, 2, 3, 4, 16, 17]);
+        let numbers = [WAL_BYTES, WAL_PIECES, TIMELINE_HISTORY, WAL_BEGIN].map(|kind| kind.0);
+        assert_eq!(numbers, [5, 6, 7, 8]);
         assert_eq!(name(PROGRESS), Some("progress"));
         assert_eq!(name(RecordKind(0)), None);
-        assert_eq!(name(RecordKind(5)), None);
+        assert_eq!(name(RecordKind(9)), None);
     }
 }

@@ -7,6 +7,7 @@ mod datum;
 mod golden;
 pub mod kind;
 pub mod pgoutput;
+pub mod physical;
 pub mod state;
 pub mod timeline;
 pub mod transaction;

@@ -62,6 +62,7 @@ fn manifest_for(config: &Config, identity: &Identity) -> Manifest {
         config_fingerprint: fingerprint(config),
         created_at: UnixMicros::new(unix_us_now()),
         walspool_version: env!("CARGO_PKG_VERSION").to_owned(),
+        physical: None,
     }
 }
 

@@ -29,8 +29,8 @@ mod tests;
 pub use load::{ConfigError, Loaded, load};
 pub use model::{
     APPLY_CONSUMER, Admin, Config, Consumer, Dataset, DatasetMode, Environment, InitialLoad, Logical, OnOverflow,
-    PROGRESS_SCHEMA, Retention, Source, StoreBackend, StoreConfig, Table, Target, TargetKind, TargetTable,
-    UnknownTables,
+    PROGRESS_SCHEMA, Physical, Profile, Retention, Source, StoreBackend, StoreConfig, Table, Target, TargetKind,
+    TargetTable, UnknownTables,
 };
 pub use names::{TableName, quote_identifier, quote_literal};
 pub use options::RunOptions;

@@ -29,7 +29,8 @@ pub struct Config {
     pub environment: Environment,
     /// The server whose changes are captured.
     pub source: Source,
-    /// Which tables, and in what order of delivery.
+    /// Which tables, and in what order of delivery. Without logical capture it has none.
+    #[serde(skip_serializing_if = "Dataset::is_nothing")]
     pub dataset: Dataset,
     /// The store directory.
     pub store: StoreConfig,
@@ -98,9 +99,55 @@ pub struct Source {
     pub database_url: SecretUrl,
     /// Warn when the slot holds more WAL than this at the source, in bytes.
     pub wal_retention_warn_bytes: u64,
-    /// `[source.logical]`; always present in this version, since there is no physical capture yet.
+    /// `[source.logical]`: changes of tables. One of the two blocks is there at least.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub logical: Option<Logical>,
+    /// `[source.physical]`: the WAL itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub physical: Option<Physical>,
+}
+
+/// `[source.physical]`: capture of WAL.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Physical {
+    /// The slot's name: `[a-z0-9_]`, 1 to 63 characters. Without one the source keeps WAL by `wal_keep_size` alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub slot: Option<String>,
+    /// How much of the WAL is kept.
+    pub profile: Profile,
+    /// The shell command that fetches a WAL file which the source no longer has: `%f` is its name, `%p` where to put it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub restore_command: Option<String>,
+}
+
+impl Physical {
+    /// The name that our walsender session goes by, as `synchronous_standby_names` and `pg_stat_replication` have it: that
+    /// of the slot, so that it is another one than the logical session's.
+    #[must_use]
+    pub fn application_name(&self) -> &str {
+        self.slot.as_deref().unwrap_or("walspool_wal")
+    }
+}
+
+/// `[source.physical] profile`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Profile {
+    /// What concerns catalogs; records of user tables are kept as lengths. Never a synchronous standby.
+    Catalog,
+    /// Every byte.
+    Full,
+}
+
+impl Profile {
+    /// As the configuration spells it.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Catalog => "catalog",
+            Self::Full => "full",
+        }
+    }
 }
 
 /// `[source.logical]`: capture by `pgoutput`.
@@ -125,6 +172,22 @@ pub struct Dataset {
     pub unknown_tables: UnknownTables,
     /// The tables, at least one, each once.
     pub tables: Vec<Table>,
+}
+
+impl Dataset {
+    /// The data set of a configuration that captures WAL alone.
+    pub(super) fn nothing() -> Self {
+        Self {
+            id: String::new(),
+            mode: DatasetMode::StrictTransactionOrder,
+            unknown_tables: UnknownTables::Ignore,
+            tables: Vec::new(),
+        }
+    }
+
+    fn is_nothing(&self) -> bool {
+        self.tables.is_empty()
+    }
 }
 
 /// `[dataset] mode`.

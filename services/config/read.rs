@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use super::document::Table as Tree;
 use super::model::{
-    Admin, Config, Consumer, Dataset, DatasetMode, Environment, InitialLoad, Logical, OnOverflow, Retention, Source,
-    StoreBackend, StoreConfig, Table, Target, TargetKind, TargetTable, UnknownTables,
+    Admin, Config, Consumer, Dataset, DatasetMode, Environment, InitialLoad, Logical, OnOverflow, Physical, Profile,
+    Retention, Source, StoreBackend, StoreConfig, Table, Target, TargetKind, TargetTable, UnknownTables,
 };
 use super::names::{TableName, check_id, check_identifier, check_slot_name};
 use super::reference::database_url;
@@ -24,8 +24,13 @@ pub(crate) fn config(tree: &Tree, report: &Report) -> Option<Config> {
     let environment = root.choice("environment", &words, &[], None);
 
     let source = required_section(&mut root, "source").and_then(|section| source(section, environment));
-    let dataset = required_section(&mut root, "dataset");
-    let (dataset, tables) = dataset.map_or((None, None), dataset_and_tables);
+    let wal_alone = source.as_ref().is_some_and(|source| source.logical.is_none());
+    let (dataset, tables) = if wal_alone {
+        validate::no_tables_to_send(&mut root);
+        (Some(Dataset::nothing()), Some(Vec::new()))
+    } else {
+        required_section(&mut root, "dataset").map_or((None, None), dataset_and_tables)
+    };
     let store = required_section(&mut root, "store").and_then(store);
     let target = target(&mut root, environment, tables.as_deref());
     let retention = root.section_or_empty("retention").and_then(retention);
@@ -73,17 +78,36 @@ fn source(mut section: Section<'_>, environment: Option<Environment>) -> Option<
     let id = section.required_name("id", "id = \"retail\"", check_id);
     let database_url = database_url(&mut section, environment);
     let warn = section.bytes("wal_retention_warn_bytes", units::GB);
-    section.later("physical", "capture of physical WAL");
-    let logical = if section.is_array("logical") {
-        section.later("logical", "several databases of one cluster; write one [source.logical]");
-        None
-    } else {
-        section.require("logical", "a table [source.logical]");
-        section.section("logical").and_then(logical)
-    };
+    if !section.has("physical") {
+        section.require("logical", "a table [source.logical], or [source.physical], or both");
+    }
+    let several = "several databases of one cluster; write one [source.logical]";
+    let logical = block(&mut section, "logical", several, logical);
+    let physical = block(&mut section, "physical", "several physical streams", physical);
     section.finish();
-    let (id, database_url) = (id?, database_url?);
-    Some(Source { id, database_url, wal_retention_warn_bytes: warn?, logical: Some(logical?) })
+    let (id, database_url, logical, physical) = (id?, database_url?, logical?, physical?);
+    if logical.is_none() && physical.is_none() {
+        return None;
+    }
+    Some(Source { id, database_url, wal_retention_warn_bytes: warn?, logical, physical })
+}
+
+/// `Some(None)`: the block is not there. `None`: it could not be read. An array of them is a later version's.
+fn block<'a, T>(
+    section: &mut Section<'a>,
+    key: &'static str,
+    several: &str,
+    read: impl Fn(Section<'a>) -> Option<T>,
+) -> Option<Option<T>> {
+    if section.is_array(key) {
+        section.later(key, several);
+        return None;
+    }
+    if !section.has(key) {
+        section.section(key);
+        return Some(None);
+    }
+    section.section(key).and_then(read).map(Some)
 }
 
 fn logical(mut section: Section<'_>) -> Option<Logical> {
@@ -92,6 +116,25 @@ fn logical(mut section: Section<'_>) -> Option<Logical> {
     let streaming = section.boolean("streaming", true);
     section.finish();
     Some(Logical { publication: publication?, slot: slot?, streaming: streaming? })
+}
+
+fn physical(mut section: Section<'_>) -> Option<Physical> {
+    let slot = if section.has("slot") {
+        section.required_name("slot", "slot = \"walspool_retail_wal\"", check_slot_name).map(Some)
+    } else {
+        section.string("slot");
+        Some(None)
+    };
+    let profile = section.choice("profile", &[("full", Profile::Full)], &["catalog"], None);
+    let restore_command = if section.has("restore_command") {
+        let command = section.string("restore_command");
+        command.and_then(|command| validate::restore_command(&section, command)).map(Some)
+    } else {
+        section.string("restore_command");
+        Some(None)
+    };
+    section.finish();
+    Some(Physical { slot: slot?, profile: profile?, restore_command: restore_command? })
 }
 
 pub(super) fn absolute_path(section: &mut Section<'_>, key: &'static str, example: &str) -> Option<PathBuf> {

@@ -66,6 +66,11 @@ impl<'a> Section<'a> {
         self.entry(key).map(|entry| &entry.node.value)
     }
 
+    /// The key exists in this version, although it is not read now.
+    pub(crate) fn note(&mut self, key: &'static str) {
+        self.known.push(key);
+    }
+
     /// Whether the key is there, without counting as having read it.
     pub(crate) fn has(&self, key: &str) -> bool {
         self.table.is_some_and(|table| table.contains_key(key))

@@ -57,6 +57,45 @@ pub(crate) fn matches_dataset(section: &Section<'_>, source: &TableName, dataset
     section.refuse_with_remedy("config_matches_nothing", "source", &message, &remedy);
 }
 
+/// Blocks about tables have nothing to say where only WAL is captured.
+pub(crate) fn no_tables_to_send(root: &mut Section<'_>) {
+    for (key, what) in [("dataset", "the tables whose changes are sent"), ("target", "where changes are applied")] {
+        if root.has(key) {
+            let message = format!("[{key}] says {what}, and only logical capture has changes of tables");
+            root.refuse_with_remedy(
+                "config_matches_nothing",
+                key,
+                &message,
+                "add [source.logical], or remove the block",
+            );
+        }
+    }
+    // Known, so that a word near it is a typing error.
+    root.note("dataset");
+}
+
+/// A command that fetches a file has to say which one, and where to.
+pub(crate) fn restore_command(section: &Section<'_>, command: &str) -> Option<String> {
+    const KEY: &str = "restore_command";
+    let mut escapes = Vec::new();
+    let mut letters = command.chars();
+    while let Some(letter) = letters.next() {
+        if letter == '%' {
+            escapes.push(letters.next());
+        }
+    }
+    if let Some(unknown) = escapes.iter().find(|escape| !matches!(escape, Some('f' | 'p' | '%'))) {
+        let found = unknown.map_or_else(|| "%".to_owned(), |letter| format!("%{letter}"));
+        section.invalid(KEY, format!("{}: %f, %p and %% are known here", shown(&found)));
+        return None;
+    }
+    if !escapes.contains(&Some('f')) || !escapes.contains(&Some('p')) {
+        section.invalid(KEY, "it must name the file by %f and its destination by %p, as PostgreSQL's own does");
+        return None;
+    }
+    Some(command.to_owned())
+}
+
 /// Settings for a consumer that does not exist would silently do nothing.
 pub(crate) fn consumer(section: &Section<'_>, name: &str, has_target: bool, earlier: &[Consumer]) {
     if earlier.iter().any(|consumer| consumer.name == name) {

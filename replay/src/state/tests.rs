@@ -6,6 +6,7 @@ use super::*;
 use crate::BodyError;
 use crate::kind;
 use crate::pgoutput::wire::Random;
+use crate::physical::{Profile, WalBegin};
 
 fn at(second: u64) -> UnixMicros {
     UnixMicros::new(1_780_000_000_000_000 + second * 1_000_000)
@@ -34,7 +35,23 @@ fn manifest() -> Manifest {
         config_fingerprint: std::array::from_fn(|index| index as u8),
         created_at: at(0),
         walspool_version: "0.1.0".to_owned(),
+        physical: Some(physical()),
     }
+}
+
+fn physical() -> PhysicalOrigin {
+    let mut origin = PhysicalOrigin::new(&WalBegin {
+        system_identifier: SystemIdentifier::new(0x6a1b_2c3d_4e5f_6071),
+        begin: Lsn::new(0x16_B300_0000),
+        reserved: Lsn::new(0x16_B374_D848),
+        timeline: TimelineId::new(3),
+        major: 18,
+        segment_bytes: 16 << 20,
+        profile: Profile::Catalog,
+        slot: "walspool_retail_wal".to_owned(),
+    });
+    origin.save_filter(Lsn::new(0x16_B400_0000), vec![1, 2, 3]);
+    origin
 }
 
 /// A ledger with each kind of record in it.

@@ -27,6 +27,11 @@ publication = "walspool_retail"
 slot = "walspool_retail"
 streaming = true
 
+[source.physical]
+slot = "walspool_retail_wal"
+profile = "full"
+restore_command = "cp /archive/%f %p"
+
 [dataset]
 id = "retail"
 mode = "strict_transaction_order"

@@ -4,7 +4,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::{FULL, accepted, refused, with};
-use crate::config::{Environment, InitialLoad, OnOverflow, StoreBackend, StoreConfig, TableName, UnknownTables, units};
+use crate::config::{
+    Environment, InitialLoad, OnOverflow, Profile, StoreBackend, StoreConfig, TableName, UnknownTables, units,
+};
+use crate::finding::Finding;
 
 #[test]
 fn the_full_document_is_read_as_written() {
@@ -13,6 +16,9 @@ fn the_full_document_is_read_as_written() {
     assert_eq!(config.source.wal_retention_warn_bytes, units::GB);
     let logical = config.source.logical.as_ref().expect("logical");
     assert_eq!((logical.publication.as_str(), logical.slot.as_str()), ("walspool_retail", "walspool_retail"));
+    let physical = config.source.physical.as_ref().expect("physical");
+    assert_eq!((physical.slot.as_deref(), physical.profile), (Some("walspool_retail_wal"), Profile::Full));
+    assert_eq!(physical.restore_command.as_deref(), Some("cp /archive/%f %p"));
     assert_eq!(config.dataset.tables[1].key, ["order_id", "line"]);
     assert_eq!(config.dataset.tables[1].initial_load, InitialLoad::None);
     assert_eq!(config.store.max_bytes, 100 * units::GB);
@@ -21,6 +27,39 @@ fn the_full_document_is_read_as_written() {
     assert_eq!(config.target_name(&TableName::new("public", "orders")), TableName::new("sales", "orders"));
     assert_eq!(config.target_name(&TableName::new("public", "lines")), TableName::new("public", "lines"));
     assert_eq!(config.control_socket(), PathBuf::from("/run/walspool/retail.sock"));
+}
+
+const WAL_ALONE: &str = r#"
+config_version = 2
+environment = "development"
+source = { id = "a", database_url = "postgresql://u@h/d", physical = { profile = "full" } }
+store = { path = "/var/lib/walspool/a" }
+"#;
+
+#[test]
+fn wal_alone_needs_neither_tables_nor_a_target() {
+    let config = accepted(WAL_ALONE);
+    let physical = config.source.physical.as_ref().expect("physical");
+    assert_eq!((physical.slot.as_deref(), physical.application_name()), (None, "walspool_wal"));
+    assert!(config.source.logical.is_none() && config.dataset.tables.is_empty() && config.target.is_none());
+    let shown = serde_json::to_value(&config).expect("serialises");
+    assert!(shown.get("dataset").is_none(), "{shown}");
+    for block in ["[dataset]\nid = \"a\"", "[target]\nkind = \"postgres\"\ndatabase_url = \"postgresql://u@h/e\""] {
+        let error = refused(&format!("{WAL_ALONE}\n{block}\n"));
+        assert!(error.findings.iter().any(|finding| finding.code == "config_matches_nothing"), "{error:?}");
+    }
+    let error = refused(&WAL_ALONE.replace(", physical = { profile = \"full\" }", ""));
+    let names_both = |finding: &Finding| finding.remedy.as_ref().is_some_and(|text| text.contains("[source.physical]"));
+    assert!(error.findings.iter().any(names_both), "{:?}", error.findings);
+}
+
+#[test]
+fn a_restore_command_names_the_file_and_its_place() {
+    for command in ["cp /archive/%f", "fetch %p", "cp %f %p %r", "cp %f %p 50%"] {
+        let error = refused(&with("cp /archive/%f %p", command));
+        assert_eq!(error.findings[0].subject, "source.physical.restore_command", "{command}");
+    }
+    accepted(&with("cp /archive/%f %p", "fetch --rate 50%% %f %p"));
 }
 
 #[test]

@@ -1,6 +1,6 @@
-//! The newest complete entry of a state stream.
+//! The newest complete entry of a stream, or its last record.
 
-use segments::{Position, Seqno, checksum, planted};
+use segments::{BODY_BYTES_MAX, Position, Seqno, checksum, planted};
 
 use super::reader::{SegmentView, StreamReader, Visit};
 use super::window::Place;
@@ -58,6 +58,32 @@ pub(crate) fn latest_entry<D: Disk, V: SegmentView>(
     assert!(bytes_max > 0, "a state may have some length");
     let first = entry_first(&mut reader, end)?;
     assert!(first != Seqno::NONE && first <= end.seqno, "an entry begins at or before its end");
+    joined(reader, first, end, bytes_max)
+}
+
+/// The record that ends the entry which ends with `end`, alone; `None` where no entry ever ended.
+pub(crate) fn last_record<D: Disk, V: SegmentView>(
+    reader: StreamReader<D, V>,
+    end: Position,
+) -> Result<Option<StateEntry>> {
+    if end.seqno == Seqno::NONE {
+        return Ok(None);
+    }
+    let found = joined(reader, end.seqno, end, BODY_BYTES_MAX as usize)?;
+    assert!(found.as_ref().is_some_and(|record| record.seqno == end.seqno), "the record that was asked for");
+    assert!(found.as_ref().is_some_and(|record| record.body.len() <= BODY_BYTES_MAX as usize), "the limit was kept");
+    Ok(found)
+}
+
+/// The records from `first` to `end`, joined.
+fn joined<D: Disk, V: SegmentView>(
+    mut reader: StreamReader<D, V>,
+    first: Seqno,
+    end: Position,
+    bytes_max: usize,
+) -> Result<Option<StateEntry>> {
+    assert!(first != Seqno::NONE && first <= end.seqno, "records count from one, and are in order");
+    assert!(bytes_max > 0, "something may be read");
     let mut place = reader.place_of(first)?;
     let mut entry: Option<StateEntry> = None;
     loop {

@@ -32,7 +32,7 @@ use collect::Progress;
 pub(crate) use home::{AttachedHome, Home, View, WriterHome};
 pub(crate) use hub::CursorHub;
 pub(crate) use hub::Held;
-pub(crate) use latest::{entry_first, latest_entry};
+pub(crate) use latest::{entry_first, last_record, latest_entry};
 pub(crate) use reader::{SegmentView, StreamReader};
 pub use register::CursorState;
 pub(crate) use register::{Owner, Register, decode as decode_register, peek, peek_listed};

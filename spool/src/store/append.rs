@@ -5,7 +5,7 @@ use std::pin::pin;
 use segments::{Lsn, RecordKind, Seqno, StreamKind, SummedBody, TimelineId, planted};
 
 use super::Store;
-use crate::cursor::latest_entry;
+use crate::cursor::{last_record, latest_entry};
 use crate::disk::Disk;
 use crate::error::{Error, Result};
 use crate::maintenance;
@@ -14,7 +14,7 @@ use crate::stream::{Push, RecordInput, Stream, StreamState, lock};
 use crate::watermark::Watermarks;
 use crate::writer;
 
-/// A whole state as it was appended.
+/// A whole state as it was appended, or a record alone.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StateEntry {
     /// What the body is.
@@ -246,6 +246,24 @@ impl<D: Disk> Store<D> {
                 shared.poison(error.clone());
                 Error::poisoned(error)
             })
+        })
+    }
+
+    /// The last record of the last complete durable entry of a stream that is a sequence; `None` where there is none.
+    ///
+    /// # Errors
+    /// `Corrupt` where it is damaged, `Invalid` for a state stream.
+    pub fn last_record(&self, stream: StreamKind) -> Result<Option<StateEntry>> {
+        if stream.is_state() {
+            return Err(Error::Invalid(format!("stream {stream} is a state, which is read whole")));
+        }
+        let shared_stream = self.shared().named_stream(stream)?;
+        shared_stream.undisturbed(|| {
+            let end = shared_stream.watermarks().durable_entry_end;
+            let found = last_record(self.shared().reader(shared_stream), end)?;
+            assert!(found.as_ref().is_none_or(|record| record.seqno == end.seqno), "the last one and no other");
+            assert!(end.seqno == Seqno::NONE || found.is_some(), "an entry that ended has a last record");
+            Ok(found)
         })
     }
 

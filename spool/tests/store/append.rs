@@ -38,6 +38,10 @@ fn acknowledged_records_come_back(world: impl World) {
         assert_eq!((record.seqno, record.lsn), (number, number * 16));
         assert_eq!(record.body, body_of(number, number as usize * 5));
     }
+    let last = store.last_record(TXN).expect("readable").expect("there");
+    assert_eq!((last.seqno, last.body), (Seqno::new(100), body_of(100, 500)));
+    assert!(store.last_record(StreamKind::Ledger).is_err(), "a state is read whole");
+    assert_eq!(store.last_record(StreamKind::Wal).expect("readable"), None);
     let next = store.append_durable(TXN, entry(1700, b"goes on")).expect("durable");
     assert_eq!(next, Seqno::new(101), "sequence numbers go on");
     assert_eq!(read_all(&mut cursor)[0].body, b"goes on");

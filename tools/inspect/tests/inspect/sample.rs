@@ -71,6 +71,7 @@ impl Sample {
             config_fingerprint: [0xA7; 32],
             created_at: UnixMicros::new(1_700_000_000_000_000),
             walspool_version: "0.1.0".to_owned(),
+            physical: None,
         };
         let (kind, schema) = Manifest::KIND;
         sample.store().append_state(StreamKind::Manifest, kind, schema, &manifest.encode()).expect("manifest");
