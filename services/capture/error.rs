@@ -2,8 +2,21 @@
 
 use replay::conn::ConnError;
 use replay::transaction::AssembleError;
+use replay::wal::WalError;
 
+use crate::load::BookError;
 use crate::runtime::{Reason, Report};
+
+impl From<BookError> for CaptureError {
+    fn from(error: BookError) -> Self {
+        match error {
+            BookError::Store(error) => Self::Store(error),
+            error @ (BookError::Body { .. } | BookError::AheadOfStream { .. }) => {
+                Self::Refused { reason: Reason::StoreDamaged, detail: error.to_string() }
+            }
+        }
+    }
+}
 
 /// Result of this module.
 pub type Result<T, E = CaptureError> = std::result::Result<T, E>;
@@ -41,6 +54,10 @@ pub enum CaptureError {
         /// Which table, what, how to mend.
         detail: String,
     },
+    /// WAL that came contradicts itself or what is stored; nothing of it is stored. Tried again with back-off: what came may
+    /// have been spoilt on its way.
+    #[error("{0}")]
+    BadWal(#[from] WalError),
     /// Open streamed transactions need more memory than they may. The stream begins anew without streaming: the server
     /// then keeps them on its own disk until they commit.
     #[error("open streamed transactions need more than {limit_bytes} bytes of memory; going on without streaming")]
@@ -72,6 +89,8 @@ impl CaptureError {
             Self::Wait { reason, .. } | Self::Load { reason, .. } => Report::retrying(*reason, detail),
             Self::Refused { reason, .. } => Report::failed(*reason, detail),
             Self::Undecodable(_) => Report::retrying(Reason::BadWalRecord, detail),
+            Self::BadWal(WalError::Foreign { .. }) => Report::retrying(Reason::WrongCluster, detail),
+            Self::BadWal(_) => Report::retrying(Reason::BadWalRecord, detail),
             Self::OpenTooLarge { .. } => Report::waiting(detail),
             Self::Store(_) => return None,
         })

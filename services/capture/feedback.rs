@@ -41,6 +41,8 @@ pub struct Feedback {
     sent: Option<(Positions, Instant)>,
     asked: bool,
     interval: Duration,
+    /// Two updates about something durable are at least this far apart.
+    gap: Duration,
 }
 
 impl Feedback {
@@ -49,7 +51,13 @@ impl Feedback {
     pub fn new(durable: Lsn, interval: Duration) -> Self {
         assert!(interval >= GAP_MIN, "an interval below the smallest gap cannot be kept");
         let now_at = Positions { write: durable, flush: durable, apply: Lsn::ZERO };
-        Self { now_at, sent: None, asked: false, interval }
+        Self { now_at, sent: None, asked: false, interval, gap: GAP_MIN }
+    }
+
+    /// As [`Feedback::new`], but what is durable is told at once: commits at the source may wait for it.
+    #[must_use]
+    pub fn at_once(durable: Lsn, interval: Duration) -> Self {
+        Self { gap: Duration::ZERO, ..Self::new(durable, interval) }
     }
 
     /// Data up to here came in.
@@ -81,7 +89,7 @@ impl Feedback {
             return now;
         }
         let advanced = sent.flush < self.now_at.flush;
-        *at + if advanced { GAP_MIN } else { self.interval }
+        *at + if advanced { self.gap } else { self.interval }
     }
 
     /// The update to send now, if one is due. The caller sends it or gives up the connection.
@@ -132,6 +140,18 @@ mod tests {
         feedback.durable(lsn(200));
         assert_eq!(feedback.take(start + GAP_MIN / 2), None);
         assert_eq!(feedback.take(start + GAP_MIN).expect("due").flush, lsn(200));
+    }
+
+    #[test]
+    fn where_commits_wait_every_advance_is_told_at_once() {
+        let start = Instant::now();
+        let mut feedback = Feedback::at_once(lsn(100), Duration::from_secs(10));
+        feedback.take(start);
+        feedback.received(lsn(300));
+        assert_eq!(feedback.take(start), None, "receiving alone is no news");
+        feedback.durable(lsn(200));
+        assert_eq!(feedback.take(start).map(|sent| sent.flush), Some(lsn(200)));
+        assert_eq!(feedback.take(start), None);
     }
 
     #[test]

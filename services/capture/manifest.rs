@@ -1,10 +1,11 @@
 //! What the store belongs to: written once, at the first connection that leads to a slot, compared at every start.
 
-use replay::state::Manifest;
+use replay::state::{Manifest, PhysicalOrigin};
 use segments::{StreamKind, UnixMicros};
 use sha2::{Digest, Sha256};
 use spool::disk::Disk;
 use spool::{StateEntry, Store};
+use tokio::sync::Mutex;
 
 use super::decision::Identity;
 use crate::config::Config;
@@ -38,16 +39,50 @@ pub fn identity(manifest: &Manifest) -> Identity {
     }
 }
 
-/// Writes the manifest and returns when it is durable.
+/// One state has several writers, of which each changes its own part.
+static WRITING: Mutex<()> = Mutex::const_new(());
+
+/// Writes the manifest with what logical capture knows, and returns when it is durable.
 ///
 /// # Errors
-/// The store failed.
-pub(crate) async fn write<D: Disk>(store: &Store<D>, config: &Config, identity: &Identity) -> Result<(), spool::Error> {
-    let manifest = manifest_for(config, identity);
+/// The store failed, or the manifest that is there cannot be read.
+pub(crate) async fn write<D: Disk>(store: &Store<D>, config: &Config, identity: &Identity) -> Result<(), BookError> {
+    let _order = WRITING.lock().await;
+    let physical = read(store)?.and_then(|manifest| manifest.physical);
+    append(store, Manifest { physical, ..manifest_for(config, identity) }).await
+}
+
+/// Writes the manifest with what physical capture knows. The part about tables stays as it is, or stays empty.
+///
+/// # Errors
+/// As [`write`].
+pub(crate) async fn write_physical<D: Disk>(
+    store: &Store<D>,
+    config: &Config,
+    identity: &Identity,
+    origin: PhysicalOrigin,
+) -> Result<(), BookError> {
+    let _order = WRITING.lock().await;
+    let manifest = read(store)?.unwrap_or_else(|| Manifest {
+        publication: String::new(),
+        slot: String::new(),
+        config_fingerprint: [0; 32],
+        ..manifest_for(config, identity)
+    });
+    append(store, Manifest { physical: Some(origin), ..manifest }).await
+}
+
+async fn append<D: Disk>(store: &Store<D>, manifest: Manifest) -> Result<(), BookError> {
     let (kind, schema) = Manifest::KIND;
     let (store, body) = (store.clone(), manifest.encode());
     let appending = tokio::task::spawn_blocking(move || store.append_state(StreamKind::Manifest, kind, schema, &body));
-    appending.await.expect("appending does not panic")
+    Ok(appending.await.expect("appending does not panic")?)
+}
+
+/// Whether logical capture has written its part.
+#[must_use]
+pub fn is_logical(manifest: &Manifest) -> bool {
+    !manifest.slot.is_empty()
 }
 
 fn manifest_for(config: &Config, identity: &Identity) -> Manifest {
@@ -85,6 +120,16 @@ pub fn contradiction(manifest: &Manifest, config: &Config) -> Option<String> {
     if manifest.source_id != config.source.id {
         let (old, new) = (&manifest.source_id, &config.source.id);
         return Some(format!("the store belongs to [source] id = {old:?}, the configuration says {new:?}; {remedy}"));
+    }
+    if let (Some(origin), Some(physical)) = (&manifest.physical, &config.source.physical)
+        && origin.profile().is_none_or(|profile| profile.word() != physical.profile.word())
+    {
+        let old = origin.profile().map_or("another", |profile| profile.word());
+        let new = physical.profile.word();
+        return Some(format!("wal/ was filled with profile = {old:?}, the configuration says {new:?}; {remedy}"));
+    }
+    if config.source.logical.is_none() || !is_logical(manifest) {
+        return None;
     }
     if manifest.slot != slot {
         let old = &manifest.slot;

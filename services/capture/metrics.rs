@@ -100,6 +100,11 @@ impl CaptureMetrics {
         self.drain.fetch_max(end.get(), Ordering::Relaxed);
     }
 
+    /// WAL up to here was appended as complete entries.
+    pub fn entry(&self, end: Lsn) {
+        self.drain.fetch_max(end.get(), Ordering::Relaxed);
+    }
+
     /// `count` changes of one kind belong to an appended transaction.
     pub fn changes(&self, kind: ChangeKind, count: u64) {
         self.changes[kind as usize].fetch_add(count, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! Logical capture: from the source's slot into the store's `txn/`.
+//! Capture: from the source's slot into the store's `txn/`, and (`physical`) from its WAL into `wal/`.
 
 pub mod budget;
 mod connect;
@@ -9,6 +9,7 @@ pub mod feedback;
 pub mod idle;
 pub mod manifest;
 pub mod metrics;
+pub(crate) mod physical;
 mod pump;
 mod report_loop;
 mod service;

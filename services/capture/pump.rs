@@ -10,7 +10,7 @@ use segments::{Lsn, StreamKind, TimelineId, UnixMicros};
 use spool::disk::Disk;
 use spool::{RecordInput, Store};
 
-use super::budget::{self, Budget, Looks, Room};
+use super::budget::{Budget, Looks};
 use super::error::{CaptureError, Result};
 use super::idle::{IdleAdvance, Standing};
 use super::metrics::{CaptureMetrics, ChangeKind};
@@ -115,7 +115,7 @@ impl<D: Disk> Pump<D> {
 
     async fn append(&mut self, record: &EncodedRecord) -> Result<()> {
         if self.looks.due(record.body.len(), Instant::now()) {
-            self.wait_for_room().await?;
+            self.held_up.wait_for_room(&self.store, self.budget).await?;
         }
         let input = RecordInput {
             first: record.first,
@@ -129,23 +129,6 @@ impl<D: Disk> Pump<D> {
         self.store.append_async(StreamKind::Txn, input).await?;
         self.metrics.appended(record.body.len());
         Ok(())
-    }
-
-    /// Pauses where the disk budget is nearly used up, and waits while it is. The socket is not read meanwhile, so the
-    /// source waits too; feedback has a task of its own.
-    async fn wait_for_room(&mut self) -> Result<()> {
-        loop {
-            let room = self.budget.room(self.store.store_bytes(), self.store.free_bytes()?);
-            self.held_up.set(room.clone());
-            match room {
-                Room::Free => return Ok(()),
-                Room::Scarce(pause, _) => {
-                    tokio::time::sleep(pause).await;
-                    return Ok(());
-                }
-                Room::None(_) => tokio::time::sleep(budget::WAIT).await,
-            }
-        }
     }
 
     /// Writes a progress record when there is a position to move to and nothing is on its way.

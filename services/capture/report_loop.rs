@@ -9,11 +9,12 @@ use std::time::{Duration, Instant};
 
 use replay::conn::{ConnError, FeedbackSender, StatusUpdate};
 use segments::Lsn;
-use spool::StreamState;
+use spool::disk::Disk;
+use spool::{Store, StreamState};
 use tokio::sync::{Notify, watch};
 use tokio_postgres::Client;
 
-use super::budget::Room;
+use super::budget::{Budget, Room, WAIT};
 use super::facts::read_standing;
 use super::feedback::{Feedback, Positions};
 use super::metrics::CaptureMetrics;
@@ -71,13 +72,7 @@ impl FeedbackInputs {
 }
 
 /// Tells the source how far we are, until the connection breaks or the future is dropped.
-pub(crate) async fn tell(
-    sender: FeedbackSender,
-    mut inputs: FeedbackInputs,
-    start: Lsn,
-    interval: Duration,
-) -> ConnError {
-    let mut feedback = Feedback::new(start, interval);
+pub(crate) async fn tell(sender: FeedbackSender, mut inputs: FeedbackInputs, mut feedback: Feedback) -> ConnError {
     loop {
         inputs.take_in(&mut feedback);
         let now = Instant::now();
@@ -161,6 +156,23 @@ impl Default for HeldUp {
 }
 
 impl HeldUp {
+    /// Pauses where the disk budget is nearly used up, and waits while it is. The socket is not read meanwhile, so the
+    /// source waits too; feedback has a task of its own.
+    pub(crate) async fn wait_for_room<D: Disk>(&self, store: &Store<D>, budget: Budget) -> Result<(), spool::Error> {
+        loop {
+            let room = budget.room(store.store_bytes(), store.free_bytes()?);
+            self.set(room.clone());
+            match room {
+                Room::Free => return Ok(()),
+                Room::Scarce(pause, _) => {
+                    tokio::time::sleep(pause).await;
+                    return Ok(());
+                }
+                Room::None(_) => tokio::time::sleep(WAIT).await,
+            }
+        }
+    }
+
     pub(crate) fn set(&self, room: Room) {
         *self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = room;
     }

@@ -211,14 +211,9 @@ impl<D: Disk> Capture<D> {
     }
 
     fn store_facts(&self) -> Result<StoreFacts> {
-        let manifest = manifest::read(&self.context.store).map_err(|error| match error {
-            crate::load::BookError::Store(error) => CaptureError::Store(error),
-            error @ (crate::load::BookError::Body { .. } | crate::load::BookError::AheadOfStream { .. }) => {
-                CaptureError::Refused { reason: Reason::StoreDamaged, detail: error.to_string() }
-            }
-        })?;
+        let manifest = manifest::read(&self.context.store)?;
         Ok(StoreFacts {
-            identity: manifest.as_ref().map(manifest::identity),
+            identity: manifest.as_ref().filter(|manifest| manifest::is_logical(manifest)).map(manifest::identity),
             origin: self.context.book.origin(self.load.is_some()),
             durable_end: self.context.store.watermarks(StreamKind::Txn).durable_entry_end.lsn,
         })

@@ -14,7 +14,7 @@ use tokio_postgres::Client;
 use super::budget::{Budget, Looks};
 use super::error::{CaptureError, Result};
 use super::facts::read_wal_sender_timeout;
-use super::feedback::{Positions, interval_for};
+use super::feedback::{Feedback, Positions, interval_for};
 use super::idle::IdleAdvance;
 use super::pump::Pump;
 use super::report_loop::{FeedbackInputs, HeldUp, Reception, send, tell, watch_source};
@@ -25,7 +25,7 @@ use crate::runtime::{Report, Service};
 /// A stop waits this long for the end of the entry that is coming in; after that the entry is cut and sent again.
 const BOUNDARY_WAIT: Duration = Duration::from_secs(3);
 /// A stop waits this long for the server's side of the goodbye.
-const GOODBYE_WAIT: Duration = Duration::from_secs(2);
+pub(super) const GOODBYE_WAIT: Duration = Duration::from_secs(2);
 
 /// How a stream ended without an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +37,7 @@ pub(super) enum Ended {
 }
 
 /// A task that ends with its owner.
-struct Companion<T>(JoinHandle<T>);
+pub(super) struct Companion<T>(pub(super) JoinHandle<T>);
 
 impl<T> Drop for Companion<T> {
     fn drop(&mut self) {
@@ -81,7 +81,7 @@ impl<D: Disk> Session<D> {
             statistics: context.statistics.clone(),
             metrics: Arc::clone(&context.metrics),
         };
-        let telling = tokio::spawn(tell(sender.clone(), inputs, from, interval_for(timeout)));
+        let telling = tokio::spawn(tell(sender.clone(), inputs, Feedback::new(from, interval_for(timeout))));
         let watching = tokio::spawn(watch_source(
             sql,
             logical.slot.clone(),

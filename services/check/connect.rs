@@ -73,7 +73,7 @@ fn tls(side: &'static str, conninfo: &Conninfo, environment: Environment, findin
 }
 
 /// The finding for a failed connection.
-fn refusal(side: &'static str, conninfo: Option<&Conninfo>, error: &ConnError) -> Finding {
+pub(super) fn refusal(side: &'static str, conninfo: Option<&Conninfo>, error: &ConnError) -> Finding {
     let message = error.to_string();
     if error.is_temporary() {
         let code = if side == super::SOURCE { "source_unreachable" } else { "target_unreachable" };

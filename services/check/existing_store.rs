@@ -7,6 +7,7 @@ use spool::ReadOnlyStore;
 use super::{Findings, STORE};
 use crate::capture::decision::{Origin, StoreFacts};
 use crate::capture::manifest;
+use crate::capture::physical::decision::Begun;
 use crate::config::Config;
 use crate::finding::Finding;
 use crate::load::book;
@@ -20,6 +21,8 @@ pub(super) struct Existing {
     pub(super) in_use: bool,
     /// Whether it was made, but never got as far as a slot.
     pub(super) unborn: bool,
+    /// What `wal/` holds; `None` where no WAL was ever captured.
+    pub(super) begun: Option<Begun>,
 }
 
 /// Looks into the store without its lock.
@@ -41,13 +44,16 @@ fn read(config: &Config, findings: &mut Findings, existing: &mut Existing) -> Re
         let remedy = format!("set segment_bytes = {stored} in [store]");
         findings.push(Finding::error("store_segment_bytes", STORE, message).with_remedy(remedy));
     }
+    let wal_end = store.entry_end(StreamKind::Wal)?;
     let (manifest, ledger) = (store.latest_state(StreamKind::Manifest)?, store.latest_state(StreamKind::Ledger)?);
-    let (Some(manifest), Some(ledger)) = (manifest, ledger) else {
+    let Some(manifest) = manifest else {
         existing.unborn = true;
         return Ok(());
     };
-    let decoded = Manifest::decode(manifest.kind, manifest.schema, &manifest.body)
-        .and_then(|manifest| Ok((manifest, Ledger::decode(ledger.kind, ledger.schema, &ledger.body)?)));
+    let decoded = Manifest::decode(manifest.kind, manifest.schema, &manifest.body).and_then(|manifest| {
+        let ledger = ledger.map(|ledger| Ledger::decode(ledger.kind, ledger.schema, &ledger.body)).transpose()?;
+        Ok((manifest, ledger))
+    });
     let (manifest, ledger) = match decoded {
         Ok(states) => states,
         Err(error) => {
@@ -59,6 +65,11 @@ fn read(config: &Config, findings: &mut Findings, existing: &mut Existing) -> Re
     if let Some(contradiction) = manifest::contradiction(&manifest, config) {
         findings.push(Finding::error("store_belongs_elsewhere", STORE, contradiction));
     }
+    existing.begun = Begun::of(&manifest, wal_end);
+    let Some(ledger) = ledger else {
+        existing.unborn = true;
+        return Ok(());
+    };
     let unloaded = book::tables_never_loaded(&ledger, config);
     if !unloaded.is_empty() {
         let message = format!(

@@ -2,7 +2,7 @@
 //! reports everything at once.
 //!
 //! Reading order: `connect` (how a failed connection becomes a finding), `catalog` (what is read about tables),
-//! `source`, `publication`, `tables`, `slot` (the source), `target`, `columns`, `progress`, `triggers` (the target),
+//! `source`, `publication`, `tables`, `slot`, `physical` (the source), `target`, `columns`, `progress`, `triggers` (the target),
 //! `store`, `existing_store` and `filesystem`, `ddl` and `types` (the SQL for what is missing).
 //!
 //! `walspool check` runs everything. `run` runs the same functions at its start ([`for_run`]) without those about slot
@@ -15,6 +15,7 @@ mod ddl;
 mod existing_store;
 mod filesystem;
 mod findings;
+mod physical;
 mod progress;
 mod publication;
 mod secrets;
@@ -138,6 +139,12 @@ async fn check_source(
     let Some(server) = source::check(client, config, scope, findings).await? else {
         return Ok(None);
     };
+    if config.source.physical.is_some() {
+        physical::check(client, config, scope, store, findings).await?;
+    }
+    if config.source.logical.is_none() {
+        return Ok(None);
+    }
     let names: Vec<_> = config.dataset.tables.iter().map(|table| table.name.clone()).collect();
     let tables = catalog::read(client, &names).await?;
     tables::check(client, config, &server, &tables, findings).await?;

@@ -39,7 +39,7 @@ pub(super) async fn check(
     tables: &Tables,
     findings: &mut Findings,
 ) -> Result<Sent, Error> {
-    let name = &config.source.logical.as_ref().expect("every configuration of this version is logical").publication;
+    let name = &config.source.logical.as_ref().expect("only called where logical capture is configured").publication;
     let Some(publication) = read_publication(client, name).await? else {
         findings.push(missing(name, config));
         return Ok(Sent::new());

@@ -16,7 +16,7 @@ pub(super) async fn check(
     store: &StoreLook,
     findings: &mut Findings,
 ) -> Result<(), Error> {
-    let name = &config.source.logical.as_ref().expect("every configuration of this version is logical").slot;
+    let name = &config.source.logical.as_ref().expect("only called where logical capture is configured").slot;
     retention(client, config, name, findings).await?;
     // A running daemon judges for itself and says so in `status`; a standby has no position of its own.
     let Some(facts) = store_facts(store) else { return Ok(()) };
@@ -64,7 +64,12 @@ async fn identity(client: &Client) -> Result<(Identity, Lsn), Error> {
 }
 
 /// How much WAL the slot keeps at the source, and whether the server is about to give it up.
-async fn retention(client: &Client, config: &Config, slot: &str, findings: &mut Findings) -> Result<(), Error> {
+pub(super) async fn retention(
+    client: &Client,
+    config: &Config,
+    slot: &str,
+    findings: &mut Findings,
+) -> Result<(), Error> {
     let sql = "SELECT pg_catalog.pg_wal_lsn_diff(CASE WHEN pg_catalog.pg_is_in_recovery() \
                         THEN pg_catalog.pg_last_wal_replay_lsn() ELSE pg_catalog.pg_current_wal_lsn() END, \
                         restart_lsn)::int8, wal_status, (pg_catalog.to_jsonb(s) ->> 'failover')::bool \

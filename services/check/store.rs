@@ -9,6 +9,7 @@ use super::existing_store::{self, Existing};
 use super::filesystem::{self, FileSystem, Kind};
 use super::{Findings, STORE};
 use crate::capture::decision::StoreFacts;
+use crate::capture::physical::decision::Begun;
 use crate::config::units::{format_bytes, format_configured};
 use crate::config::{Config, Environment, StoreBackend, StoreConfig};
 use crate::finding::Finding;
@@ -27,6 +28,11 @@ impl StoreLook {
     /// Whether a daemon writes to it at the moment.
     pub(super) fn in_use(&self) -> bool {
         self.existing.as_ref().is_some_and(|existing| existing.in_use)
+    }
+
+    /// What `wal/` holds; `None` where no WAL was ever captured.
+    pub(super) fn begun(&self) -> Option<&Begun> {
+        self.existing.as_ref()?.begun.as_ref()
     }
 
     /// What it says about its source; `None` when it is new or cannot be read.

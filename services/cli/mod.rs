@@ -13,6 +13,7 @@ mod moment;
 mod output;
 mod pin;
 mod run;
+mod slot;
 mod status;
 mod status_text;
 mod verify;
@@ -70,6 +71,8 @@ enum Command {
     Apply(run::ApplyArgs),
     Status(status::StatusArgs),
     Verify(verify::VerifyArgs),
+    #[command(subcommand)]
+    Slot(slot::SlotCommand),
     #[command(subcommand)]
     Consumers(consumers::ConsumersCommand),
     #[command(subcommand)]
@@ -155,6 +158,7 @@ fn dispatch(cli: &Cli) -> Result<Exit, Failure> {
         Command::Apply(args) => run::apply(&cli.global, args),
         Command::Status(args) => status::run(&cli.global, args),
         Command::Verify(args) => verify::run(&cli.global, args),
+        Command::Slot(command) => slot::run(&cli.global, command),
         Command::Consumers(command) => consumers::run(&cli.global, command),
         Command::Pin(command) => pin::run(&cli.global, command),
         Command::ArchiveCleanup(args) => archive_cleanup::run(&cli.global, args),

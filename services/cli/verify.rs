@@ -74,7 +74,7 @@ fn options(config: &Config, args: &VerifyArgs) -> Result<VerifyOptions, Failure>
     }
     let wanted = |name: &TableName| args.tables.is_empty() || args.tables.contains(name);
     let names = config.dataset.tables.iter().map(|table| &table.name).filter(|name| wanted(name));
-    let logical = config.source.logical.as_ref().expect("every configuration of this version has [source.logical]");
+    let logical = config.source.logical.as_ref().expect("a [target] is refused without [source.logical]");
     Ok(VerifyOptions {
         source: conninfo(&config.source.database_url, "source")?,
         target: conninfo(&target.database_url, "target")?,

@@ -1,14 +1,14 @@
 //! Putting the status document together from what runs.
 
-use replay::state::{Ledger, LoadState};
-use segments::{Lsn, StreamKind};
+use replay::state::{Ledger, LoadState, Manifest};
+use segments::{Lsn, Position, Seqno, StreamKind};
 use spool::{CursorInfo, Hold, SegmentInfo};
 
 use super::board::readiness_of;
 use super::daemon::{Daemon, OpenStore};
 use super::state::{Service, ServiceState};
-use super::status::{ConsumerStatus, HoldStatus, LsnText, Status, TableStatus};
-use crate::capture::manifest;
+use super::status::{ConsumerStatus, HoldStatus, LsnText, Status, TableStatus, WalStatus};
+use crate::capture::{CaptureMetrics, manifest};
 use crate::config::{APPLY_CONSUMER, Config};
 use crate::load::book::step_word;
 
@@ -35,6 +35,51 @@ pub(super) fn collect(daemon: &Daemon) -> Status {
     status
 }
 
+/// The physical stream as the configuration and the manifest have it.
+pub(super) fn wal(config: &Config, manifest: Option<&Manifest>, end: Position) -> Option<WalStatus> {
+    let physical = config.source.physical.as_ref()?;
+    let origin = manifest.and_then(|manifest| manifest.physical.as_ref());
+    let has_begun = origin.is_some() && end.seqno > Seqno::NONE;
+    Some(WalStatus {
+        profile: physical.profile.word().to_owned(),
+        slot: physical.slot.clone(),
+        application_name: physical.application_name().to_owned(),
+        begin: origin.map(|origin| LsnText(origin.begin())),
+        timeline: has_begun.then(|| end.timeline.get()),
+        durable: has_begun.then_some(LsnText(end.lsn)),
+        ..WalStatus::default()
+    })
+}
+
+/// What only the running daemon knows of it.
+fn wal_now(status: &mut WalStatus, metrics: &CaptureMetrics) {
+    let (counters, standing) = (metrics.counters(), metrics.source_now());
+    status.connected = counters.connected;
+    status.received = metrics.received().map(LsnText);
+    status.acknowledged = metrics.acknowledged_lsn().map(LsnText);
+    status.source_end = standing.end.map(LsnText);
+    status.source_wal_held_bytes = standing.held_bytes;
+    if let Some(LsnText(durable)) = status.durable {
+        status.lag_bytes = standing.end.map(|end| end.bytes_since(durable));
+        status.lag_seconds = metrics.lag_seconds(durable);
+    }
+    status.resumed_at = counters.resumed_at;
+    (status.streams, status.feedback) = (counters.streams, counters.feedback);
+    (status.received_bytes, status.appended_bytes) = (counters.received_bytes, counters.appended_bytes);
+}
+
+/// Without logical capture the document's own positions are those of the WAL.
+fn stands_for_all(status: &mut Status) {
+    let Some(wal) = &status.wal else { return };
+    status.source_end = wal.source_end;
+    status.source_received = wal.received;
+    status.durable = wal.durable;
+    status.acknowledged = wal.acknowledged;
+    status.lag_bytes = wal.lag_bytes;
+    status.lag_seconds = wal.lag_seconds;
+    status.source_wal_held_bytes = wal.source_wal_held_bytes;
+}
+
 fn store(status: &mut Status, daemon: &Daemon, open: &OpenStore, source_end: Option<Lsn>) {
     let OpenStore { store, book } = open;
     let end = store.watermarks(StreamKind::Txn).durable_entry_end;
@@ -49,7 +94,15 @@ fn store(status: &mut Status, daemon: &Daemon, open: &OpenStore, source_end: Opt
         status.lag_bytes = source_end.map(|source| source.bytes_since(end.lsn));
         status.lag_seconds = daemon.capture.lag_seconds(end.lsn);
     }
-    if let Ok(Some(manifest)) = manifest::read(store) {
+    let manifest = manifest::read(store).ok().flatten();
+    status.wal = wal(&daemon.config, manifest.as_ref(), store.watermarks(StreamKind::Wal).durable_entry_end);
+    if let (Some(wal), Some(metrics)) = (status.wal.as_mut(), daemon.capture_wal.as_ref()) {
+        wal_now(wal, metrics);
+    }
+    if daemon.config.source.logical.is_none() {
+        stands_for_all(status);
+    }
+    if let Some(manifest) = manifest {
         status.databases = vec![manifest.database.clone()];
         status.dbname = Some(manifest.database);
     }

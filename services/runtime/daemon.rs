@@ -24,7 +24,10 @@ pub(crate) struct Daemon {
     pub(crate) options: RunOptions,
     pub(crate) board: StateBoard,
     pub(crate) shutdown: Shutdown,
+    /// Of logical capture; it stays at its beginning where only WAL is captured.
     pub(crate) capture: Arc<CaptureMetrics>,
+    /// Of physical capture.
+    pub(crate) capture_wal: Option<Arc<CaptureMetrics>>,
     pub(crate) apply: Option<Arc<ApplyStatistics>>,
     pub(crate) retention: Arc<RetentionMetrics>,
     pub(crate) started_at_unix_us: u64,
@@ -40,7 +43,14 @@ pub(crate) struct OpenStore {
 
 impl Daemon {
     pub(crate) fn new(config: Config, options: RunOptions, role: Role) -> Self {
-        let mut services = vec![Service::Store, Service::Capture, Service::InitialLoad];
+        let mut services = vec![Service::Store];
+        if config.source.logical.is_some() {
+            services.extend([Service::Capture, Service::InitialLoad]);
+        }
+        let capture_wal = config.source.physical.as_ref().map(|_| {
+            services.push(Service::CaptureWal);
+            Arc::default()
+        });
         let applies = role == Role::Everything;
         let apply = config.target.as_ref().filter(|_| applies).map(|_| {
             services.push(Service::Apply);
@@ -52,6 +62,7 @@ impl Daemon {
             board: StateBoard::new(&services),
             shutdown: Shutdown::default(),
             capture: Arc::default(),
+            capture_wal,
             apply,
             retention: Arc::default(),
             started_at_unix_us: unix_us_now(),

@@ -19,6 +19,7 @@ use super::retention::RetentionMetrics;
 use super::run::fits;
 use super::state::Service;
 use crate::apply::{self, ApplyContext, ApplyError, ProgressKey, Routing};
+use crate::capture::physical::{PhysicalCapture, PhysicalContext};
 use crate::capture::{Capture, CaptureContext};
 use crate::config::APPLY_CONSUMER;
 use crate::failure::Failure;
@@ -40,7 +41,8 @@ pub(super) enum Ended {
 /// The services on one opened store.
 pub(super) struct Generation {
     open: OpenStore,
-    capture: Capture<SystemDisk>,
+    capture: Option<Capture<SystemDisk>>,
+    physical: Option<PhysicalCapture<SystemDisk>>,
     apply: Option<ApplyContext>,
     source: Conninfo,
     target: Option<Conninfo>,
@@ -85,7 +87,19 @@ impl Generation {
             statistics: Arc::clone(statistics),
             backoff: daemon.backoff(),
         });
-        let context = CaptureContext {
+        let physical = daemon.capture_wal.as_ref().map(|metrics| {
+            PhysicalCapture::new(PhysicalContext {
+                config: Arc::clone(&daemon.config),
+                source: source.clone(),
+                store: store.clone(),
+                geometry: options.geometry,
+                board: daemon.board.clone(),
+                shutdown: daemon.shutdown.clone(),
+                metrics: Arc::clone(metrics),
+                backoff: daemon.backoff(),
+            })
+        });
+        let context = daemon.config.source.logical.as_ref().map(|_| CaptureContext {
             config: Arc::clone(&daemon.config),
             source: source.clone(),
             target: target.clone(),
@@ -99,8 +113,9 @@ impl Generation {
             statistics: daemon.apply.clone(),
             backoff: daemon.backoff(),
             idle_poll: daemon.options.idle_poll,
-        };
-        Ok(Self { open, capture: Capture::new(context)?, apply, source, target })
+        });
+        let capture = context.map(Capture::new).transpose()?;
+        Ok(Self { open, capture, physical, apply, source, target })
     }
 
     /// How to reach the servers, for the next generation.
@@ -110,12 +125,17 @@ impl Generation {
 
     /// Runs until a stop is asked for or the store fails, then closes the store.
     pub(super) async fn run(self, daemon: &Daemon) -> Ended {
-        let Self { open, mut capture, apply, .. } = self;
+        let Self { open, capture, physical, apply, .. } = self;
         let store = open.store.clone();
         daemon.set_open(Some(open));
         daemon.board.set(Service::Store, Report::running());
         let mut services: JoinSet<Result<(), spool::Error>> = JoinSet::new();
-        services.spawn(async move { capture.run().await });
+        if let Some(mut capture) = capture {
+            services.spawn(async move { capture.run().await });
+        }
+        if let Some(mut physical) = physical {
+            services.spawn(async move { physical.run().await });
+        }
         if let Some(context) = apply {
             services.spawn(async move {
                 match apply::run(context).await {
@@ -137,6 +157,7 @@ impl Generation {
 
 /// Waits for the first reason to end.
 async fn supervise(services: &mut JoinSet<Result<(), spool::Error>>, store: &SystemStore, daemon: &Daemon) -> Ended {
+    // A failure of one stream ends them all.
     let mut durable = store.watch_durable(StreamKind::Txn);
     let grace = daemon.options.shutdown_grace;
     let mut deadline = None;

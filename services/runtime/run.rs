@@ -147,9 +147,10 @@ async fn open_store(config: &Config, options: &StoreOptions) -> Result<SystemSto
         let (stream, segment, row) = (line.stream, line.segment, line.row.label());
         tracing::debug!(%stream, %segment, row, end_offset = line.end_offset, "recovery");
     }
-    let end = store.watermarks(StreamKind::Txn).durable_entry_end;
+    let (end, wal) =
+        (store.watermarks(StreamKind::Txn).durable_entry_end, store.watermarks(StreamKind::Wal).durable_entry_end);
     let (path, segments, cut) = (config.store.path.display(), report.rows.len(), report.has_cut());
-    tracing::info!(store = %path, durable = %end.lsn, record = %end.seqno, segments, cut, "store opened");
+    tracing::info!(store = %path, durable = %end.lsn, record = %end.seqno, wal = %wal.lsn, segments, cut, "store opened");
     Ok(store)
 }
 

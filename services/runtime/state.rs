@@ -61,6 +61,8 @@ spelled_enum! {
         Store => "store",
         /// Logical capture from the source into `txn/`.
         Capture => "capture",
+        /// From the source's WAL to `wal/`.
+        CaptureWal => "capture_wal",
         /// The initial copy of the tables.
         InitialLoad => "initial_load",
         /// Writing the captured transactions into the target.

@@ -110,6 +110,9 @@ pub struct Status {
     pub crossing_blocked_on: Option<String>,
     /// What capture did since the daemon started.
     pub capture: CaptureCounters,
+    /// The physical stream; `null` where no WAL is captured.
+    #[serde(default)]
+    pub wal: Option<WalStatus>,
     /// What apply did since the daemon started; `null` without a target or a daemon.
     pub apply: Option<ApplyStatus>,
 }
@@ -194,6 +197,47 @@ pub struct CaptureCounters {
     pub last_message_unix_us: Option<u64>,
 }
 
+/// The physical stream.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct WalStatus {
+    /// `catalog` or `full`.
+    pub profile: String,
+    /// The slot; `null` without one.
+    pub slot: Option<String>,
+    /// Name of our walsender session, for `synchronous_standby_names`.
+    pub application_name: String,
+    /// Whether it streams at this moment.
+    pub connected: bool,
+    /// The timeline at the store's end.
+    pub timeline: Option<u32>,
+    /// First byte of the WAL that was ever captured into this store.
+    pub begin: Option<LsnText>,
+    /// The source's newest position that we heard of.
+    pub source_end: Option<LsnText>,
+    /// The newest position received.
+    pub received: Option<LsnText>,
+    /// End of the last complete durable entry.
+    pub durable: Option<LsnText>,
+    /// The newest flush position sent to the source.
+    pub acknowledged: Option<LsnText>,
+    /// Bytes of the source's WAL that are not durable here.
+    pub lag_bytes: Option<u64>,
+    /// Seconds since we were last level with the source; 0 when we are.
+    pub lag_seconds: Option<f64>,
+    /// WAL that the source keeps for our slot.
+    pub source_wal_held_bytes: Option<u64>,
+    /// Where the newest stream began, on START_REPLICATION.
+    pub resumed_at: Option<LsnText>,
+    /// Connections that got as far as streaming.
+    pub streams: u64,
+    /// Bytes received.
+    pub received_bytes: u64,
+    /// Bytes appended to the store.
+    pub appended_bytes: u64,
+    /// Status updates sent to the source.
+    pub feedback: u64,
+}
+
 /// What apply did since the daemon started.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ApplyStatus {
@@ -263,6 +307,7 @@ impl Status {
             source_swap_pending: false,
             crossing_blocked_on: None,
             capture: CaptureCounters::default(),
+            wal: None,
             apply: None,
         }
     }

@@ -7,7 +7,7 @@ use replay::state::{Ledger, Manifest};
 use segments::{Seqno, StreamKind};
 use spool::{Backend, CursorState, Disk, ReadOnlyStore, Registry, SystemDisk};
 
-use super::collect::{consumer, hold, tables};
+use super::collect::{consumer, hold, tables, wal};
 use super::daemon::store_options;
 use super::status::{LsnText, Status};
 use crate::config::Config;
@@ -48,6 +48,10 @@ fn look(status: &mut Status, config: &Config, store: &ReadOnlyStore, path: &Path
     if let Some(entry) = store.latest_state(StreamKind::Manifest)? {
         let manifest = Manifest::decode(entry.kind, entry.schema, &entry.body);
         let manifest = manifest.map_err(|error| BookError::Body { stream: StreamKind::Manifest, error })?;
+        status.wal = wal(config, Some(&manifest), store.entry_end(StreamKind::Wal)?);
+        if config.source.logical.is_none() {
+            status.durable = status.wal.as_ref().and_then(|wal| wal.durable);
+        }
         status.databases = vec![manifest.database.clone()];
         status.dbname = Some(manifest.database);
     }

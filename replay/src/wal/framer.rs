@@ -156,6 +156,16 @@ impl Framer {
         }
     }
 
+    /// The log goes on with another timeline from the end of what was pushed on; pages of the older ones stay legal before
+    /// that.
+    ///
+    /// # Panics
+    /// If the timeline is not a later one.
+    pub fn switch_timeline(&mut self, timeline: segments::TimelineId) {
+        assert!(timeline.get() > self.timeline, "timelines grow");
+        self.timeline = timeline.get();
+    }
+
     fn received(&self) -> u64 {
         self.base + self.buffer.len() as u64
     }

@@ -90,6 +90,15 @@ pub(crate) enum Command {
         #[arg(long, value_parser = clap::value_parser!(u8).range(1..=64))]
         threads: Option<u8>,
     },
+    /// The WAL of a store as files that PostgreSQL knows; the last segment is filled up with zeros.
+    #[command(after_help = "Example:\n  walspool-inspect export /var/lib/walspool/retail --wal /srv/recovery/wal")]
+    Export {
+        #[command(flatten)]
+        directory: Directory,
+        /// Where the files go: a new or empty folder.
+        #[arg(long, value_name = "DIR")]
+        wal: PathBuf,
+    },
     /// The cursors' registers: what was confirmed, what is held.
     #[command(after_help = "Example:\n  walspool-inspect cursors /var/lib/walspool/retail")]
     Cursors(Directory),

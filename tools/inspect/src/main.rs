@@ -5,6 +5,7 @@ mod bytes;
 mod cli;
 mod cursors;
 mod dump;
+mod export;
 mod files;
 mod follow;
 mod list;
@@ -71,6 +72,7 @@ fn run(cli: Cli) -> Result<u8, files::InspectError> {
         }
         Command::Tail { place, records, follow, format } => dump::tail(&at(place), records, format, follow),
         Command::Verify { place, what, threads } => verify::run(&at(place), what, threads),
+        Command::Export { directory, wal } => export::run(&whole(directory), &wal),
         Command::Cursors(directory) => cursors::run(&whole(directory)),
         Command::Manifest(directory) => newest::run(&whole(directory), StreamKind::Manifest),
         Command::Ledger(directory) => newest::run(&whole(directory), StreamKind::Ledger),

@@ -1,6 +1,7 @@
 //! Manifest and ledger as trees that print as text and as JSON.
 
-use replay::state::{Ledger, Manifest, TableRecord};
+use replay::physical::Profile;
+use replay::state::{Ledger, Manifest, PhysicalOrigin, TableRecord};
 use replay::transaction::View;
 
 fn map<const N: usize>(fields: [(&str, View); N]) -> View {
@@ -40,6 +41,21 @@ pub(crate) fn manifest(manifest: &Manifest) -> View {
         ("config_fingerprint", text(fingerprint)),
         ("created_at_unix_micros", View::Number(manifest.created_at.get())),
         ("walspool_version", text(&manifest.walspool_version)),
+        ("physical", manifest.physical.as_ref().map_or(View::Null, physical)),
+    ])
+}
+
+fn physical(origin: &PhysicalOrigin) -> View {
+    map([
+        ("slot", if origin.slot.is_empty() { View::Null } else { text(&origin.slot) }),
+        ("profile", optional(origin.profile().map(Profile::word))),
+        ("begin", text(origin.begin())),
+        ("reserved", text(origin.reserved())),
+        ("timeline", text(origin.timeline())),
+        ("major", View::Number(u64::from(origin.major))),
+        ("segment_bytes", View::Number(u64::from(origin.segment_bytes))),
+        ("filter_at", text(origin.filter_at())),
+        ("filter_state_bytes", View::Number(origin.filter_state.len() as u64)),
     ])
 }
 

@@ -43,8 +43,10 @@ pub struct Document {
     pub slot: String,
     /// `[source.logical] streaming`: whether the server may send transactions before they commit.
     pub streaming: bool,
-    /// The tables.
+    /// The tables; without any there is no logical capture either.
     pub tables: Vec<TableEntry>,
+    /// Lines of `[source.physical]`; without any the block is left out.
+    pub physical_lines: Vec<String>,
     /// The store's folder.
     pub store: String,
     /// Lines of `[store]` beside the path, such as `segment_bytes = "1MiB"`.
@@ -69,6 +71,7 @@ impl Document {
             slot: format!("walspool_{id}"),
             streaming: true,
             tables: Vec::new(),
+            physical_lines: Vec::new(),
             store: inside("store"),
             store_lines: Vec::new(),
             health_listen: health_listen.to_owned(),
@@ -84,10 +87,8 @@ impl Document {
     }
 }
 
-impl std::fmt::Display for Document {
-    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        writeln!(out, "config_version = 2\nenvironment = \"development\"\n")?;
-        writeln!(out, "[source]\nid = {:?}\ndatabase_url = {:?}\n", self.id, self.source_url)?;
+impl Document {
+    fn write_logical(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         writeln!(
             out,
             "[source.logical]\npublication = {:?}\nslot = {:?}\nstreaming = {}\n",
@@ -103,7 +104,21 @@ impl std::fmt::Display for Document {
             let TableEntry { name, key, initial_load } = table;
             writeln!(out, "  {{ name = {name:?}, key = {key:?}, initial_load = {initial_load:?} }},")?;
         }
-        writeln!(out, "]\n\n[store]\npath = {:?}", self.store)?;
+        out.write_str("]\n\n")
+    }
+}
+
+impl std::fmt::Display for Document {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        writeln!(out, "config_version = 2\nenvironment = \"development\"\n")?;
+        writeln!(out, "[source]\nid = {:?}\ndatabase_url = {:?}\n", self.id, self.source_url)?;
+        if !self.tables.is_empty() {
+            self.write_logical(out)?;
+        }
+        if !self.physical_lines.is_empty() {
+            writeln!(out, "[source.physical]\n{}\n", self.physical_lines.join("\n"))?;
+        }
+        writeln!(out, "[store]\npath = {:?}", self.store)?;
         for line in &self.store_lines {
             writeln!(out, "{line}")?;
         }

@@ -15,6 +15,10 @@
 //! switch. Only its last record's LSN is its end; each record's own range follows from `begin` and its length. *Why plain
 //! bytes and not rkyv:* the WAL is most of the body and is copied once, from the wire to the group.
 
+mod entries;
+
+pub use entries::{EntryRecord, FullEntries};
+
 use rkyv::{Archive, Deserialize, Serialize, rancor};
 use segments::{Lsn, RecordKind, SystemIdentifier, TimelineId};
 
@@ -153,6 +157,8 @@ impl WalBegin {
 pub struct HistoryFile {
     /// The timeline.
     pub timeline: TimelineId,
+    /// Start of the last WAL record before it, so that a history can go on behind this entry; `None` where there is none.
+    pub previous: Option<Lsn>,
     /// The file, byte for byte.
     pub content: Vec<u8>,
 }
@@ -160,6 +166,7 @@ pub struct HistoryFile {
 /// Body of TIMELINE_HISTORY, schema 1. Released: never edited.
 #[derive(Archive, Serialize, Deserialize)]
 struct HistoryFileV1 {
+    previous: u64,
     timeline: u32,
     content: Vec<u8>,
 }
@@ -168,7 +175,11 @@ impl HistoryFile {
     /// The record, an entry of its own that moves no position: it ends at `end`, where the entry before it ended.
     #[must_use]
     pub fn encode(&self, end: Lsn) -> EncodedRecord {
-        let content = HistoryFileV1 { timeline: self.timeline.get(), content: self.content.clone() };
+        let content = HistoryFileV1 {
+            previous: self.previous.unwrap_or(Lsn::ZERO).get(),
+            timeline: self.timeline.get(),
+            content: self.content.clone(),
+        };
         let body = body::encode(&content, 64 + self.content.len());
         alone(kind::TIMELINE_HISTORY, kind::TIMELINE_HISTORY_SCHEMA, end, body)
     }
@@ -184,7 +195,8 @@ impl HistoryFile {
         let archived = body::access::<ArchivedHistoryFileV1>("timeline_history", bytes.bytes())?;
         let content = rkyv::deserialize::<HistoryFileV1, rancor::Error>(archived)
             .map_err(|error| BodyError::corrupt("timeline_history", "a valid body", error))?;
-        let file = Self { timeline: TimelineId::new(content.timeline), content: content.content };
+        let previous = Some(Lsn::new(content.previous)).filter(|previous| *previous > Lsn::ZERO);
+        let file = Self { timeline: TimelineId::new(content.timeline), previous, content: content.content };
         body::expect_canonical("timeline_history", bytes.bytes(), &file.encode(Lsn::ZERO).body)?;
         Ok(file)
     }
@@ -205,15 +217,13 @@ pub struct WalBytes<'a> {
 }
 
 impl<'a> WalBytes<'a> {
-    /// Begins a body: the WAL follows in `out`.
-    pub fn begin_body(out: &mut Vec<u8>, begin: Lsn, previous: Option<Lsn>, has_unverified_beginning: bool) {
-        out.clear();
-        out.extend_from_slice(&begin.get().to_le_bytes());
-        out.extend_from_slice(&previous.unwrap_or(Lsn::ZERO).get().to_le_bytes());
+    /// Fills in the header of a body whose WAL stands behind it already.
+    pub(crate) fn write_header(body: &mut [u8], begin: Lsn, previous: Option<Lsn>, has_unverified_beginning: bool) {
         let flags = if has_unverified_beginning { FLAG_UNVERIFIED_BEGINNING } else { 0 };
-        out.extend_from_slice(&flags.to_le_bytes());
-        out.extend_from_slice(&[0; 4]);
-        assert_eq!(out.len(), WAL_BYTES_HEADER, "the WAL begins behind the header");
+        body[0..8].copy_from_slice(&begin.get().to_le_bytes());
+        body[8..16].copy_from_slice(&previous.unwrap_or(Lsn::ZERO).get().to_le_bytes());
+        body[16..20].copy_from_slice(&flags.to_le_bytes());
+        body[20..WAL_BYTES_HEADER].fill(0);
     }
 
     /// Exclusive end of the range.
@@ -249,6 +259,18 @@ impl<'a> WalBytes<'a> {
     }
 }
 
+/// Where a history goes on behind an entry of `wal/`: the start of the last WAL record before its end.
+///
+/// # Errors
+/// A kind or schema that this version does not know, or damage.
+pub fn previous_record(kind: RecordKind, schema: u16, body: &[u8]) -> Result<Option<Lsn>, BodyError> {
+    match kind {
+        kind::WAL_BYTES => WalBytes::decode(kind, schema, body).map(|wal| wal.previous),
+        kind::TIMELINE_HISTORY => HistoryFile::decode(kind, schema, body).map(|file| file.previous),
+        _ => WalBegin::decode(kind, schema, body).map(|_| None),
+    }
+}
+
 fn alone(kind: RecordKind, schema: u16, lsn: Lsn, body: Vec<u8>) -> EncodedRecord {
     EncodedRecord { first: true, last: true, kind, schema, lsn, body }
 }
@@ -272,13 +294,17 @@ mod tests {
     }
 
     fn history() -> HistoryFile {
-        HistoryFile { timeline: TimelineId::new(2), content: b"1\t0/3000060\tno recovery target specified\n".to_vec() }
+        let previous = Some(Lsn::new(0x300_0028));
+        HistoryFile {
+            timeline: TimelineId::new(2),
+            previous,
+            content: b"1\t0/3000060\tno recovery target specified\n".to_vec(),
+        }
     }
 
     fn bytes() -> Vec<u8> {
-        let mut body = Vec::new();
-        WalBytes::begin_body(&mut body, Lsn::new(0x300_0000), Some(Lsn::new(0x300_0028)), true);
-        body.extend_from_slice(&[7; 100]);
+        let mut body = vec![7; WAL_BYTES_HEADER + 100];
+        WalBytes::write_header(&mut body, Lsn::new(0x300_0000), Some(Lsn::new(0x300_0028)), true);
         body
     }
 
@@ -287,16 +313,16 @@ mod tests {
         let record = begin().encode();
         assert_eq!(WalBegin::decode(record.kind, record.schema, &record.body), Ok(begin()));
         assert_eq!((record.lsn, record.first, record.last), (begin().begin, true, true));
-        golden::check("wal_begin.bin", include_bytes!("../../tests/golden/v1/replay/wal_begin.bin"), &record.body);
+        golden::check("wal_begin.bin", include_bytes!("../../../tests/golden/v1/replay/wal_begin.bin"), &record.body);
         let record = history().encode(Lsn::new(9));
         assert_eq!(HistoryFile::decode(record.kind, record.schema, &record.body), Ok(history()));
-        let file = include_bytes!("../../tests/golden/v1/replay/timeline_history.bin");
+        let file = include_bytes!("../../../tests/golden/v1/replay/timeline_history.bin");
         golden::check("timeline_history.bin", file, &record.body);
         let body = bytes();
         let wal = WalBytes::decode(kind::WAL_BYTES, kind::WAL_BYTES_SCHEMA, &body).expect("valid");
         assert_eq!((wal.begin, wal.end()), (Lsn::new(0x300_0000), Lsn::new(0x300_0064)));
         assert_eq!((wal.previous, wal.has_unverified_beginning), (Some(Lsn::new(0x300_0028)), true));
-        golden::check("wal_bytes.bin", include_bytes!("../../tests/golden/v1/replay/wal_bytes.bin"), &body);
+        golden::check("wal_bytes.bin", include_bytes!("../../../tests/golden/v1/replay/wal_bytes.bin"), &body);
     }
 
     #[test]

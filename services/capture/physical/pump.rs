@@ -1,0 +1,82 @@
+//! From the stream into the store: read, frame, append.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use replay::conn::{ReplicationMessage, ReplicationReader};
+use replay::kind;
+use replay::physical::{EntryRecord, FullEntries};
+use segments::{Lsn, StreamKind, TimelineId};
+use spool::disk::Disk;
+use spool::{RecordInput, Store};
+
+use crate::capture::budget::{Budget, Looks};
+use crate::capture::error::Result;
+use crate::capture::metrics::CaptureMetrics;
+use crate::capture::report_loop::{HeldUp, Reception};
+
+/// One session's way into the store.
+pub(super) struct Pump<D: Disk> {
+    pub(super) store: Store<D>,
+    pub(super) entries: FullEntries,
+    pub(super) timeline: TimelineId,
+    pub(super) reception: Arc<Reception>,
+    pub(super) metrics: Arc<CaptureMetrics>,
+    pub(super) budget: Budget,
+    pub(super) held_up: Arc<HeldUp>,
+    pub(super) looks: Looks,
+}
+
+impl<D: Disk> Pump<D> {
+    /// Moves messages until the stream ends in good order. Dropping the future loses nothing that was acknowledged: what was
+    /// not appended is sent again.
+    pub(super) async fn run(&mut self, reader: &mut ReplicationReader) -> Result<()> {
+        while let Some(message) = reader.next().await? {
+            match message {
+                ReplicationMessage::XLogData { start, data, .. } => self.take(start, &data).await?,
+                ReplicationMessage::Keepalive { end, reply_requested, .. } => {
+                    self.metrics.message(end.min(self.entries.received_end()), 0);
+                    if reply_requested {
+                        self.reception.reply_requested();
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes in bytes of WAL that begin where the ones before ended.
+    pub(super) async fn take(&mut self, start: Lsn, bytes: &[u8]) -> Result<()> {
+        let pushed = self.entries.push(start, bytes);
+        let received = self.entries.received_end();
+        self.reception.received(received);
+        self.metrics.message(received, bytes.len());
+        // What was verified before a bad record is good.
+        while let Some(record) = self.entries.next_record() {
+            self.append(record).await?;
+        }
+        Ok(pushed?)
+    }
+
+    async fn append(&mut self, record: EntryRecord) -> Result<()> {
+        if self.looks.due(record.body.len(), Instant::now()) {
+            self.held_up.wait_for_room(&self.store, self.budget).await?;
+        }
+        let input = RecordInput {
+            first: record.first,
+            last: record.last,
+            kind: kind::WAL_BYTES,
+            schema: kind::WAL_BYTES_SCHEMA,
+            timeline: self.timeline,
+            lsn: record.lsn,
+            body: &record.body,
+        };
+        self.store.append_async(StreamKind::Wal, input).await?;
+        self.metrics.appended(record.body.len());
+        if record.last {
+            self.metrics.entry(record.lsn);
+        }
+        self.entries.give_back(record.body);
+        Ok(())
+    }
+}

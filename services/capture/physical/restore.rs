@@ -1,0 +1,117 @@
+//! WAL that the source no longer has: a file at a time from the archive that `restore_command` reaches.
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use replay::conn::ConnError;
+use replay::wal::WalFormat;
+use segments::{Lsn, TimelineId};
+use spool::disk::Disk;
+use tokio::process::Command;
+
+use super::pump::Pump;
+use super::service::PhysicalCapture;
+use crate::capture::error::{CaptureError, Result};
+use crate::runtime::Reason;
+
+/// Bytes that are framed and appended at once.
+const CHUNK_BYTES: usize = 128 << 10;
+/// PostgreSQL takes exit codes above this for "abort" (`RestoreArchivedFile`, `xlogarchive.c`), and 1 to this for "not there".
+const NOT_THERE_MAX: i32 = 125;
+
+impl<D: Disk> PhysicalCapture<D> {
+    /// Takes the file that holds the next byte from the archive, and with it whatever it has beyond.
+    pub(super) async fn restore(&self, pump: &mut Pump<D>, refused: &ConnError) -> Result<()> {
+        let next = pump.entries.received_end();
+        let missing = |detail: String| CaptureError::Refused { reason: Reason::SourceWalMissing, detail };
+        let Some(command) = &self.physical().restore_command else {
+            let detail = format!(
+                "the source no longer has the WAL from {next} on ({refused}), and there is no [source.physical] \
+                 restore_command to fetch it from an archive"
+            );
+            return Err(missing(detail));
+        };
+        let format = pump.entries.format();
+        let name = format.segment_name(pump.timeline, next);
+        let folder = ScratchFolder::make(&self.context.config.store.path)?;
+        let file = folder.path.join(&name);
+        if !fetch(command, &name, &file).await? {
+            let detail = format!(
+                "neither the source ({refused}) nor the archive has {name}, which holds the WAL from {next} on"
+            );
+            return Err(missing(detail));
+        }
+        let bytes = std::fs::read(&file).map_err(|error| failed(&name, &error.to_string()))?;
+        if bytes.len() as u64 != u64::from(format.segment_bytes()) {
+            let found = format!("it has {} bytes, not {}", bytes.len(), format.segment_bytes());
+            return Err(failed(&name, &found));
+        }
+        tracing::info!(file = name, from = %next, "WAL from the archive");
+        self.take_file(pump, format, next, &bytes).await
+    }
+
+    async fn take_file(&self, pump: &mut Pump<D>, format: WalFormat, next: Lsn, bytes: &[u8]) -> Result<()> {
+        let begin = format.segment_start(next);
+        self.compare_again(pump.timeline, begin, &bytes[..next.bytes_since(begin) as usize]).await?;
+        let mut at = next;
+        for chunk in bytes[next.bytes_since(begin) as usize..].chunks(CHUNK_BYTES) {
+            pump.take(at, chunk).await?;
+            at = at.checked_add(chunk.len() as u64).expect("positions do not end");
+        }
+        Ok(())
+    }
+
+    /// What comes again below our end is what we have; anything else is another history under the same name.
+    async fn compare_again(&self, _timeline: TimelineId, _begin: Lsn, _bytes: &[u8]) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// Runs the command. False: the archive does not have the file.
+async fn fetch(command: &str, name: &str, file: &Path) -> Result<bool> {
+    let text = command.replace("%%", "\0").replace("%f", name).replace("%p", &file.display().to_string());
+    let text = text.replace('\0', "%");
+    let output = Command::new("/bin/sh").arg("-c").arg(&text).stdin(Stdio::null()).kill_on_drop(true).output();
+    let output = output.await.map_err(|error| failed(name, &error.to_string()))?;
+    match output.status.code() {
+        Some(0) if file.exists() => Ok(true),
+        Some(0) => Err(failed(name, "it ended with 0 and left no file")),
+        Some(code) if (1..=NOT_THERE_MAX).contains(&code) => Ok(false),
+        _ => {
+            let said = String::from_utf8_lossy(&output.stderr);
+            Err(failed(name, &format!("{}: {}", output.status, said.trim().chars().take(200).collect::<String>())))
+        }
+    }
+}
+
+fn failed(name: &str, why: &str) -> CaptureError {
+    let detail = format!("restore_command did not bring {name}: {why}");
+    CaptureError::Wait { reason: Reason::SourceWalMissing, detail }
+}
+
+/// A folder beside the store that goes when it is dropped.
+struct ScratchFolder {
+    path: PathBuf,
+}
+
+impl ScratchFolder {
+    fn make(store: &Path) -> Result<Self> {
+        let mut name = store.as_os_str().to_owned();
+        name.push(".restore");
+        let path = PathBuf::from(name);
+        let made = match std::fs::remove_dir_all(&path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
+            _ => std::fs::create_dir(&path),
+        };
+        made.map_err(|error| failed(&path.display().to_string(), &error.to_string()))?;
+        Ok(Self { path })
+    }
+}
+
+impl Drop for ScratchFolder {
+    fn drop(&mut self) {
+        if let Err(error) = std::fs::remove_dir_all(&self.path) {
+            tracing::warn!(folder = %self.path.display(), %error, "a folder with a restored file stays");
+        }
+    }
+}

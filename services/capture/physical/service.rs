@@ -1,0 +1,189 @@
+//! The life of physical capture: connect, decide, stream, fail, try again, until a stop is asked for or the store fails.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use replay::conn::Conninfo;
+use replay::physical::{self, Profile};
+use replay::wal::WalFormat;
+use segments::{Geometry, Lsn, StreamKind, TimelineId};
+use spool::Store;
+use spool::disk::Disk;
+
+use super::begin::format_of;
+use super::decision::{Begun, Decision, decide};
+use super::session::{Ended, Session};
+use super::source::{Met, meet};
+use crate::capture::error::{CaptureError, Result};
+use crate::capture::manifest;
+use crate::capture::metrics::CaptureMetrics;
+use crate::config::{self, Config, Physical};
+use crate::runtime::{Backoff, BackoffLimits, Reason, Report, Service, Shutdown, SplitMix, StateBoard};
+
+/// A session that streamed for so long was a good one: the next failure begins with the shortest pause again.
+const LONG_ENOUGH: Duration = Duration::from_secs(5);
+
+/// Everything physical capture needs.
+pub struct PhysicalContext<D: Disk> {
+    /// The configuration; it has a block `[source.physical]`.
+    pub config: Arc<Config>,
+    /// How to reach the source.
+    pub source: Conninfo,
+    /// Where entries go.
+    pub store: Store<D>,
+    /// Sizes of the store's segments, for the longest record.
+    pub geometry: Geometry,
+    /// Where the state is shown.
+    pub board: StateBoard,
+    /// Asked to stop?
+    pub shutdown: Shutdown,
+    /// Counters.
+    pub metrics: Arc<CaptureMetrics>,
+    /// Pauses between tries.
+    pub backoff: BackoffLimits,
+}
+
+/// Physical capture.
+pub struct PhysicalCapture<D: Disk> {
+    pub(super) context: PhysicalContext<D>,
+    /// When the last session began to stream.
+    pub(super) streaming_since: Option<Instant>,
+}
+
+/// Where a session begins.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Start {
+    pub(super) format: WalFormat,
+    pub(super) lsn: Lsn,
+    pub(super) timeline: TimelineId,
+    /// The last WAL record before.
+    pub(super) previous: Option<Lsn>,
+    /// Somebody with more than this store acknowledged the slot up to here.
+    pub(super) ahead: Option<Lsn>,
+}
+
+impl<D: Disk> PhysicalCapture<D> {
+    /// Capture that has not begun. Its session goes by the slot's name.
+    #[must_use]
+    pub fn new(mut context: PhysicalContext<D>) -> Self {
+        let name =
+            context.config.source.physical.as_ref().map(Physical::application_name).expect("physical").to_owned();
+        context.source = context.source.with_application_name(&name);
+        Self { context, streaming_since: None }
+    }
+
+    pub(super) fn physical(&self) -> &Physical {
+        self.context.config.source.physical.as_ref().expect("physical capture is only made where it is configured")
+    }
+
+    pub(super) fn profile(&self) -> Profile {
+        match self.physical().profile {
+            config::Profile::Catalog => Profile::Catalog,
+            config::Profile::Full => Profile::Full,
+        }
+    }
+
+    /// Captures until a stop is asked for.
+    ///
+    /// # Errors
+    /// Only what the store itself reports; the supervisor opens it again and calls again.
+    pub async fn run(&mut self) -> std::result::Result<(), spool::Error> {
+        let mut backoff = Backoff::new(self.context.backoff);
+        let mut random = SplitMix::from_system();
+        loop {
+            self.streaming_since = None;
+            let result = self.session().await;
+            self.context.metrics.stream_ended();
+            if self.streaming_since.is_some_and(|since| since.elapsed() >= LONG_ENOUGH) {
+                backoff.reset();
+            }
+            let pause = match result {
+                Ok(Ended::Stopped) => return Ok(()),
+                // More is to be had at once: the next timeline, or the source again after an archive.
+                Ok(Ended::GoOn) => {
+                    backoff.reset();
+                    continue;
+                }
+                Err(CaptureError::Store(error)) => return Err(error),
+                Err(error) => {
+                    if let Some(report) = error.report() {
+                        self.context.board.set(Service::CaptureWal, report);
+                    }
+                    match error {
+                        // Nothing but an operator helps: look again at the longest interval.
+                        CaptureError::Refused { .. } => self.context.backoff.max,
+                        _ => backoff.next_delay(&mut random),
+                    }
+                }
+            };
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                () = self.context.shutdown.draining() => {
+                    self.context.board.set(Service::CaptureWal, Report::stopped());
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    /// One connection from beginning to end.
+    async fn session(&mut self) -> Result<Ended> {
+        let shutdown = self.context.shutdown.clone();
+        let begun = tokio::select! {
+            begun = self.begin_session() => begun?,
+            () = shutdown.draining() => {
+                self.context.board.set(Service::CaptureWal, Report::stopped());
+                return Ok(Ended::Stopped);
+            }
+        };
+        let (met, start) = begun;
+        Session::run(self, met, start).await
+    }
+
+    /// Meets the source and does what the decision table says, up to START_REPLICATION.
+    async fn begin_session(&mut self) -> Result<(Met, Start)> {
+        // What an earlier session appended has to be durable first: resuming below it would append it twice.
+        let store = &self.context.store;
+        let appended = store.watermarks(StreamKind::Wal).appended.seqno;
+        store.durable_async(StreamKind::Wal, appended).await?;
+        let slot = self.physical().slot.clone();
+        let mut met = meet(&self.context.source, slot.as_deref()).await?;
+        let begun = self.begun()?;
+        let (row, decision) = decide(slot.as_deref(), begun.as_ref(), &met.source);
+        tracing::debug!(row, ?decision, "the physical decision table");
+        match decision {
+            Decision::Begin { reserved } => {
+                let start = self.begin(&mut met, reserved).await?;
+                Ok((met, start))
+            }
+            Decision::Stream { timeline, ahead } => {
+                let begun = begun.expect("only what has begun goes on");
+                let start =
+                    Start { format: format_of(&met)?, lsn: begun.end, timeline, previous: self.previous()?, ahead };
+                Ok((met, start))
+            }
+            Decision::Wait { reason, detail } => Err(CaptureError::Wait { reason, detail }),
+            Decision::Refuse { reason, detail } => Err(CaptureError::Refused { reason, detail }),
+        }
+    }
+
+    /// What `wal/` holds.
+    fn begun(&self) -> Result<Option<Begun>> {
+        let store = &self.context.store;
+        let Some(manifest) = manifest::read(store)? else { return Ok(None) };
+        let end = store.watermarks(StreamKind::Wal).durable_entry_end;
+        let begin = manifest.physical.as_ref().map_or(Lsn::ZERO, |origin| origin.begin());
+        if end.lsn < begin {
+            let detail = format!("wal/ ends at {}, below its beginning {begin}: records were lost", end.lsn);
+            return Err(CaptureError::Refused { reason: Reason::StoreDamaged, detail });
+        }
+        Ok(Begun::of(&manifest, end))
+    }
+
+    /// The last WAL record that is stored, to which the next one must link.
+    fn previous(&self) -> Result<Option<Lsn>> {
+        let Some(record) = self.context.store.last_record(StreamKind::Wal)? else { return Ok(None) };
+        physical::previous_record(record.kind, record.schema, &record.body)
+            .map_err(|error| CaptureError::Refused { reason: Reason::StoreDamaged, detail: error.to_string() })
+    }
+}

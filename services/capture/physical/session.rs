@@ -1,0 +1,225 @@
+//! One session with the source: legs of one timeline each, the companions beside the reader, and an end in good order.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use replay::conn::{ConnError, FeedbackSender, NextTimeline, PhysicalStart, ReplicationClient, ReplicationReader};
+use replay::physical::{FullEntries, HistoryFile};
+use replay::timeline::Descent;
+use replay::wal::FramerStart;
+use segments::{Lsn, StreamKind, TimelineId};
+use spool::disk::Disk;
+
+use super::begin::append;
+use super::pump::Pump;
+use super::service::{PhysicalCapture, Start};
+use super::source::{Met, history_file, parse};
+use super::watch::{Watch, watch_source};
+use crate::capture::budget::{Budget, Looks};
+use crate::capture::error::{CaptureError, Result};
+use crate::capture::facts::read_wal_sender_timeout;
+use crate::capture::feedback::{Feedback, Positions, interval_for};
+use crate::capture::report_loop::{FeedbackInputs, HeldUp, Reception, send, tell};
+use crate::capture::session::{Companion, GOODBYE_WAIT};
+use crate::runtime::lifecycle::Phase;
+use crate::runtime::{Reason, Report, Service};
+
+/// How a session ended without an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ended {
+    /// A stop was asked for.
+    Stopped,
+    /// The next session has work at once.
+    GoOn,
+}
+
+/// How a leg ended.
+enum Leg {
+    Stopped,
+    /// The timeline is over; the rest is the next one's.
+    Timeline(NextTimeline),
+    /// The source does not have the next byte any more.
+    Removed(ConnError),
+}
+
+/// A session that runs.
+pub(super) struct Session<'a, D: Disk> {
+    capture: &'a mut PhysicalCapture<D>,
+    pump: Pump<D>,
+    interval: Duration,
+    watching: Companion<CaptureError>,
+}
+
+impl<'a, D: Disk> Session<'a, D> {
+    /// Streams from `start` until something ends it.
+    pub(super) async fn run(capture: &'a mut PhysicalCapture<D>, met: Met, start: Start) -> Result<Ended> {
+        let endpoint = capture.context.source.endpoint();
+        let timeout = read_wal_sender_timeout(&met.sql).await.map_err(|error| CaptureError::sql(&endpoint, &error))?;
+        let context = &capture.context;
+        let held_up = Arc::<HeldUp>::default();
+        let watch = Watch {
+            client: met.sql,
+            _task: met.task,
+            slot: capture.physical().slot.clone(),
+            ahead: start.ahead,
+            warn_bytes: context.config.source.wal_retention_warn_bytes,
+            durable: context.store.watch_durable(StreamKind::Wal),
+            held_up: Arc::clone(&held_up),
+            metrics: Arc::clone(&context.metrics),
+            board: context.board.clone(),
+            endpoint,
+        };
+        let framer_start = FramerStart { lsn: start.lsn, timeline: start.timeline, previous: start.previous };
+        let body_bytes_max = context.geometry.body_bytes_max() as usize;
+        let pump = Pump {
+            store: context.store.clone(),
+            entries: FullEntries::new(start.format, framer_start, body_bytes_max),
+            timeline: start.timeline,
+            reception: Arc::default(),
+            metrics: Arc::clone(&context.metrics),
+            budget: Budget {
+                max_bytes: context.config.store.max_bytes,
+                reserve_bytes: context.config.store.reserve_bytes,
+                segment_bytes: context.geometry.segment_bytes,
+            },
+            held_up,
+            looks: Looks::new(),
+        };
+        let watching = Companion(tokio::spawn(watch_source(watch)));
+        let mut session = Self { capture, pump, interval: interval_for(timeout), watching };
+        session.legs(met.replication, start).await
+    }
+
+    async fn legs(&mut self, mut client: ReplicationClient, start: Start) -> Result<Ended> {
+        let recorded = self.pump.store.watermarks(StreamKind::Wal).durable_entry_end.timeline;
+        if recorded != start.timeline && start.lsn > Lsn::ZERO && recorded.get() > 0 && recorded < start.timeline {
+            self.keep_history(&mut client, start.timeline).await?;
+        }
+        loop {
+            match self.leg(client).await? {
+                Leg::Stopped => return Ok(Ended::Stopped),
+                Leg::Timeline(next) => client = self.cross(next).await?,
+                Leg::Removed(error) => {
+                    self.capture.restore(&mut self.pump, &error).await?;
+                    return Ok(Ended::GoOn);
+                }
+            }
+        }
+    }
+
+    /// Streams one timeline from the end of what was received.
+    async fn leg(&mut self, client: ReplicationClient) -> Result<Leg> {
+        let (from, timeline) = (self.pump.entries.received_end(), self.pump.timeline);
+        let slot = self.capture.physical().slot.clone();
+        let stream = match client.start_physical(slot.as_deref(), from, timeline).await {
+            Ok(PhysicalStart::Streaming(stream)) => stream,
+            Ok(PhysicalStart::TimelineEnded(next, _)) => return Ok(Leg::Timeline(next)),
+            Err(error) if error.is_wal_removed() => return Ok(Leg::Removed(error)),
+            Err(error) => return Err(error.into()),
+        };
+        tracing::info!(slot, %from, %timeline, "streaming WAL");
+        let (mut reader, sender) = stream.split();
+        self.capture.context.metrics.stream_began(from);
+        self.capture.streaming_since = Some(Instant::now());
+        // Received again on a new leg, so that the feedback never tells of more than this connection has seen.
+        self.pump.reception = Arc::<Reception>::default();
+        let inputs = FeedbackInputs {
+            reception: Arc::clone(&self.pump.reception),
+            durable: self.pump.store.watch_durable(StreamKind::Wal),
+            statistics: None,
+            metrics: Arc::clone(&self.capture.context.metrics),
+        };
+        let durable = self.pump.store.watermarks(StreamKind::Wal).durable_entry_end.lsn;
+        let mut telling =
+            Companion(tokio::spawn(tell(sender.clone(), inputs, Feedback::at_once(durable, self.interval))));
+        let shutdown = self.capture.context.shutdown.clone();
+        let ended = tokio::select! {
+            ended = self.pump.run(&mut reader) => ended,
+            error = &mut telling.0 => Err(error.expect("the feedback task is not aborted while it is awaited").into()),
+            error = &mut self.watching.0 => Err(error.expect("the watching task is not aborted while it is awaited")),
+            () = shutdown.draining() => {
+                drop(telling);
+                self.stop(reader, &sender).await;
+                return Ok(Leg::Stopped);
+            }
+        };
+        match ended {
+            Ok(()) => match reader.next_timeline()? {
+                Some(next) => Ok(Leg::Timeline(next)),
+                None => Err(CaptureError::Wait {
+                    reason: Reason::SourceUnreachable,
+                    detail: "the source ended the stream".to_owned(),
+                }),
+            },
+            Err(CaptureError::Source(error)) if error.is_wal_removed() => Ok(Leg::Removed(error)),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Goes over to the timeline that follows, if it holds what was received.
+    async fn cross(&mut self, next: NextTimeline) -> Result<ReplicationClient> {
+        let (old, received) = (self.pump.timeline, self.pump.entries.received_end());
+        let mut client = ReplicationClient::connect(&self.capture.context.source).await?;
+        let history = parse(next.timeline, &history_file(&mut client, next.timeline).await?)?;
+        let descends = matches!(history.descent(old, received), Descent::From { end } if end == received);
+        if received != next.begins_at || !descends {
+            let detail = format!(
+                "timeline {old} was received up to {received}, and timeline {} goes on at {} ({history}): what it writes \
+                 contradicts the store",
+                next.timeline, next.begins_at
+            );
+            return Err(CaptureError::Refused { reason: Reason::TimelineDiverged, detail });
+        }
+        tracing::info!(%old, new = %next.timeline, at = %received, "the source goes on with another timeline");
+        self.keep_history(&mut client, next.timeline).await?;
+        self.pump.entries.switch_timeline(next.timeline);
+        self.pump.timeline = next.timeline;
+        Ok(client)
+    }
+
+    /// Keeps the history file of a timeline before the first byte of it.
+    async fn keep_history(&mut self, client: &mut ReplicationClient, timeline: TimelineId) -> Result<()> {
+        let store = &self.pump.store;
+        let appended = store.watermarks(StreamKind::Wal).appended.seqno;
+        store.durable_async(StreamKind::Wal, appended).await?;
+        let content = history_file(client, timeline).await?;
+        let end = store.watermarks(StreamKind::Wal).durable_entry_end.lsn;
+        let file = HistoryFile { timeline, previous: self.pump.entries.previous(), content };
+        append(store, &file.encode(end), timeline).await
+    }
+
+    /// What was appended becomes durable, the source hears of it, and both sides end the stream. Whatever fails here is only
+    /// logged: the next start reads everything again from the store.
+    async fn stop(&mut self, reader: ReplicationReader, sender: &FeedbackSender) {
+        let context = &self.capture.context;
+        context.board.set(Service::CaptureWal, Report::draining());
+        let shutdown = context.shutdown.clone();
+        tokio::select! {
+            () = self.goodbye(reader, sender) => {}
+            () = shutdown.reached(Phase::Quick) => {}
+        }
+        context.board.set(Service::CaptureWal, Report::stopped());
+    }
+
+    async fn goodbye(&self, mut reader: ReplicationReader, sender: &FeedbackSender) {
+        let store = &self.pump.store;
+        let appended = store.watermarks(StreamKind::Wal).appended.seqno;
+        if let Err(error) = store.durable_async(StreamKind::Wal, appended).await {
+            tracing::warn!(%error, "stopping: the last WAL is not durable and will be sent again");
+            return;
+        }
+        let flush = store.watermarks(StreamKind::Wal).durable_entry_end.lsn;
+        let write = self.pump.entries.received_end().max(flush);
+        let farewell = async {
+            send(sender, Positions { write, flush, apply: Lsn::ZERO }, &self.capture.context.metrics).await?;
+            sender.finish().await?;
+            while reader.next().await?.is_some() {}
+            Ok::<_, ConnError>(())
+        };
+        match tokio::time::timeout(GOODBYE_WAIT, farewell).await {
+            Ok(Ok(())) => tracing::info!(%flush, "capture of WAL stopped; the source knows"),
+            Ok(Err(error)) => tracing::info!(%error, %flush, "capture of WAL stopped; the source may not know"),
+            Err(_) => tracing::info!(%flush, "capture of WAL stopped; the source did not answer in time"),
+        }
+    }
+}

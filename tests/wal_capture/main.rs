@@ -1,0 +1,38 @@
+//! Physical capture by the program itself, from real servers of each major.
+//!
+//! | file | what it shows |
+//! |---|---|
+//! | `bytes.rs` | every stored byte is the source's: restarts, immediate stops, crashes, segment switches, large records, `kill -9` of walspool (A03, A04) |
+//! | `timelines.rs` | a promoted standby is followed across the end of the timeline; one that does not descend is refused |
+//! | `states.rs` | slot dropped, WAL recycled, other cluster, archive (A06, A08): a named state, never a gap, never a write |
+//! | `synchronous.rs` | commits wait for us and for nothing else; positions in `status` |
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod bytes;
+mod states;
+mod synchronous;
+mod timelines;
+mod world;
+
+/// Makes one test per supported major from an async function that takes the major.
+macro_rules! on_every_major {
+    ($($name:ident),+ $(,)?) => { $(
+        mod $name {
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn on_16() {
+                super::$name(16).await;
+            }
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn on_17() {
+                super::$name(17).await;
+            }
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn on_18() {
+                super::$name(18).await;
+            }
+        }
+    )+ };
+}
+pub(crate) use on_every_major;

@@ -1,0 +1,92 @@
+//! The end of a timeline is crossed where the next one holds all that we have, and refused where it does not.
+
+use setup::postgres::Postgres;
+
+use crate::on_every_major;
+use crate::support::{LATER, SOON};
+use crate::world::{World, assert_equal_to, source_options, wait_level, write_rows};
+
+on_every_major!(a_promoted_standby_is_followed, a_server_that_does_not_descend_is_refused);
+
+/// The address moves to a standby that was promoted; then that one's successor, which is promoted while we stream from it.
+async fn a_promoted_standby_is_followed(major: u32) {
+    let mut world = World::on(Postgres::start(source_options(major)).await.expect("source")).await;
+    let mut daemon = world.run_until_ready().await;
+    write_rows(&world.source, 2000, 20).await;
+    let second = world.source.standby(&[]).await.expect("standby");
+    write_rows(&world.source, 500, 20).await;
+    world.wait_level(&mut daemon, LATER).await;
+    assert_eq!(daemon.terminate(SOON).await.expect("ended"), Some(0));
+    // A stopped primary has sent everything to its standby.
+    world.source.stop(setup::postgres::StopMode::Fast).await.expect("stopped");
+    second.promote().await.expect("promoted");
+    write_rows(&second, 500, 20).await;
+    follow(&mut world, &second).await;
+    let mut daemon = world.run_until_ready().await;
+    wait_level(&second, &mut daemon, LATER).await;
+
+    // Now from a standby, which becomes a primary under us.
+    let third = second.standby(&[]).await.expect("standby");
+    assert_eq!(daemon.terminate(SOON).await.expect("ended"), Some(0));
+    follow(&mut world, &third).await;
+    let mut daemon = world.launch.run().expect("started");
+    daemon
+        .wait_for("streams from a standby", SOON, |status| status["wal"]["connected"] == true)
+        .await
+        .expect("streams");
+    write_rows(&second, 300, 20).await;
+    third.promote().await.expect("promoted");
+    write_rows(&third, 700, 20).await;
+    let level = wait_level(&third, &mut daemon, LATER).await;
+    let status = world.launch.status().await.expect("status");
+    assert_eq!(status["wal"]["timeline"], 3, "{status}");
+    assert_eq!(daemon.terminate(SOON).await.expect("ended"), Some(0));
+
+    let (exported, document) = world.export("exported").await;
+    assert_eq!((&document["timeline"], &document["histories"]), (&3.into(), &2.into()), "{document}");
+    let folders = [&world.source, &second, &third].map(|server| server.data_dir().join("pg_wal"));
+    assert!(assert_equal_to(&exported, &document, &folders) > 3, "{document}");
+    for name in ["00000002.history", "00000003.history"] {
+        let theirs = std::fs::read(folders[2].join(name)).expect("history");
+        assert_eq!(std::fs::read(exported.join(name)).expect("history"), theirs, "{name}");
+    }
+    assert!(level > 0);
+}
+
+/// The same slot name and role on the server that is followed now.
+async fn follow(world: &mut World, server: &Postgres) {
+    let made = world.document.source_url.clone();
+    world.document.source_url = server.url(setup::roles::ROLE, "postgres");
+    assert_ne!(made, world.document.source_url);
+    world.write_config();
+    let ran = world.command(&["slot", "create"]).await;
+    assert_eq!(ran.code, Some(0), "{}{}", ran.stdout, ran.stderr);
+}
+
+/// A standby is promoted while its primary goes on: what we have from the primary is not the standby's.
+async fn a_server_that_does_not_descend_is_refused(major: u32) {
+    let mut world = World::on(Postgres::start(source_options(major)).await.expect("source")).await;
+    let mut daemon = world.run_until_ready().await;
+    let standby = world.source.standby(&[]).await.expect("standby");
+    write_rows(&world.source, 200, 20).await;
+    standby.promote().await.expect("promoted");
+    write_rows(&world.source, 200, 20).await;
+    let level = world.wait_level(&mut daemon, LATER).await;
+    assert_eq!(daemon.terminate(SOON).await.expect("ended"), Some(0));
+    let before = crate::support::folder_digest(&std::path::Path::new(&world.document.store).join("wal"));
+    follow(&mut world, &standby).await;
+    let mut daemon = world.launch.run().expect("started");
+    let status = world.wait_reason(&mut daemon, "timeline_diverged").await;
+    assert_eq!(status["readiness"], "not_ready", "{status}");
+    write_rows(&standby, 500, 20).await;
+    assert_eq!(daemon.terminate(SOON).await.expect("ended"), Some(0));
+    let status = world.launch.status().await.expect("status");
+    assert!(crate::support::parse_lsn(status["wal"]["durable"].as_str().expect("known")) >= level);
+    let grown = |file: &(std::path::PathBuf, u64, Vec<u8>)| before.iter().any(|old| old.0 == file.0 && old.2 != file.2);
+    let after = crate::support::folder_digest(&std::path::Path::new(&world.document.store).join("wal"));
+    let content = |files: &[(std::path::PathBuf, u64, Vec<u8>)]| files.len();
+    assert!(
+        content(&after) >= content(&before) && after.iter().filter(|file| grown(file)).count() <= 1,
+        "nothing was stored"
+    );
+}
