@@ -4,9 +4,11 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use replay::conn::ConnError;
+use replay::physical::WalBytes;
 use replay::wal::WalFormat;
-use segments::{Lsn, TimelineId};
+use segments::{Lsn, StreamKind};
 use spool::disk::Disk;
+use spool::{BatchLimits, Cursor, CursorStart, Store};
 use tokio::process::Command;
 
 use super::pump::Pump;
@@ -16,6 +18,8 @@ use crate::runtime::Reason;
 
 /// Bytes that are framed and appended at once.
 const CHUNK_BYTES: usize = 128 << 10;
+/// The cursor that compares, for as long as that takes.
+const COMPARING: &str = "capture_wal_comparing";
 /// PostgreSQL takes exit codes above this for "abort" (`RestoreArchivedFile`, `xlogarchive.c`), and 1 to this for "not there".
 const NOT_THERE_MAX: i32 = 125;
 
@@ -52,9 +56,10 @@ impl<D: Disk> PhysicalCapture<D> {
 
     async fn take_file(&self, pump: &mut Pump<D>, format: WalFormat, next: Lsn, bytes: &[u8]) -> Result<()> {
         let begin = format.segment_start(next);
-        self.compare_again(pump.timeline, begin, &bytes[..next.bytes_since(begin) as usize]).await?;
+        let (again, new) = bytes.split_at(next.bytes_since(begin) as usize);
+        self.compare_again(begin, again).await?;
         let mut at = next;
-        for chunk in bytes[next.bytes_since(begin) as usize..].chunks(CHUNK_BYTES) {
+        for chunk in new.chunks(CHUNK_BYTES) {
             pump.take(at, chunk).await?;
             at = at.checked_add(chunk.len() as u64).expect("positions do not end");
         }
@@ -62,8 +67,68 @@ impl<D: Disk> PhysicalCapture<D> {
     }
 
     /// What comes again below our end is what we have; anything else is another history under the same name.
-    async fn compare_again(&self, _timeline: TimelineId, _begin: Lsn, _bytes: &[u8]) -> Result<()> {
-        Ok(())
+    async fn compare_again(&self, begin: Lsn, again: &[u8]) -> Result<()> {
+        let (store, again) = (self.context.store.clone(), again.to_vec());
+        let comparing = tokio::task::spawn_blocking(move || first_difference(&store, begin, &again));
+        match comparing.await.expect("comparing does not panic")? {
+            None => Ok(()),
+            Some(at) => {
+                let detail = format!(
+                    "the archive has other WAL at {at} than the store: it belongs to another history; nothing of it is stored, \
+                     and both stay as they are: name the right archive in restore_command"
+                );
+                Err(CaptureError::Refused { reason: Reason::DivergentWal, detail })
+            }
+        }
+    }
+}
+
+/// Where `again`, which begins at `begin`, differs from what is stored; what retention has removed is not compared.
+fn first_difference<D: Disk>(
+    store: &Store<D>,
+    begin: Lsn,
+    again: &[u8],
+) -> std::result::Result<Option<Lsn>, spool::Error> {
+    if again.is_empty() {
+        return Ok(None);
+    }
+    let end = begin.checked_add(again.len() as u64).unwrap_or(Lsn::MAX);
+    let mut cursor = match store.register(COMPARING, StreamKind::Wal, CursorStart::After(begin)) {
+        Ok(cursor) => cursor,
+        Err(_) => store.register(COMPARING, StreamKind::Wal, CursorStart::Earliest)?,
+    };
+    let found = difference(&mut cursor, begin, end, again);
+    drop(cursor);
+    store.unregister(COMPARING)?;
+    found
+}
+
+fn difference<D: Disk>(
+    cursor: &mut Cursor<D>,
+    begin: Lsn,
+    end: Lsn,
+    again: &[u8],
+) -> std::result::Result<Option<Lsn>, spool::Error> {
+    loop {
+        let Some(batch) = cursor.next_batch(BatchLimits::default())? else { return Ok(None) };
+        let (mut found, mut is_past) = (None, false);
+        for record in batch.records() {
+            // Only what decodes as WAL can be compared; records of our own have no bytes of it.
+            let Ok(wal) = WalBytes::decode(record.meta.kind, record.meta.schema, record.body) else { continue };
+            is_past = wal.begin >= end;
+            let (from, to) = (wal.begin.max(begin), wal.end().min(end));
+            if from >= to || found.is_some() {
+                continue;
+            }
+            let ours = &wal.bytes[from.bytes_since(wal.begin) as usize..to.bytes_since(wal.begin) as usize];
+            let theirs = &again[from.bytes_since(begin) as usize..to.bytes_since(begin) as usize];
+            let place = ours.iter().zip(theirs).position(|(ours, theirs)| ours != theirs);
+            found = place.and_then(|place| from.checked_add(place as u64));
+        }
+        batch.finish()?;
+        if found.is_some() || is_past {
+            return Ok(found);
+        }
     }
 }
 

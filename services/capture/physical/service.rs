@@ -12,7 +12,7 @@ use spool::disk::Disk;
 
 use super::begin::format_of;
 use super::decision::{Begun, Decision, decide};
-use super::session::{Ended, Session};
+use super::session::Session;
 use super::source::{Met, meet};
 use crate::capture::error::{CaptureError, Result};
 use crate::capture::manifest;
@@ -98,12 +98,7 @@ impl<D: Disk> PhysicalCapture<D> {
                 backoff.reset();
             }
             let pause = match result {
-                Ok(Ended::Stopped) => return Ok(()),
-                // More is to be had at once: the next timeline, or the source again after an archive.
-                Ok(Ended::GoOn) => {
-                    backoff.reset();
-                    continue;
-                }
+                Ok(()) => return Ok(()),
                 Err(CaptureError::Store(error)) => return Err(error),
                 Err(error) => {
                     if let Some(report) = error.report() {
@@ -126,14 +121,14 @@ impl<D: Disk> PhysicalCapture<D> {
         }
     }
 
-    /// One connection from beginning to end.
-    async fn session(&mut self) -> Result<Ended> {
+    /// One session from beginning to end. `Ok` after a stop that was asked for.
+    async fn session(&mut self) -> Result<()> {
         let shutdown = self.context.shutdown.clone();
         let begun = tokio::select! {
             begun = self.begin_session() => begun?,
             () = shutdown.draining() => {
                 self.context.board.set(Service::CaptureWal, Report::stopped());
-                return Ok(Ended::Stopped);
+                return Ok(());
             }
         };
         let (met, start) = begun;

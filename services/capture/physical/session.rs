@@ -24,17 +24,9 @@ use crate::capture::session::{Companion, GOODBYE_WAIT};
 use crate::runtime::lifecycle::Phase;
 use crate::runtime::{Reason, Report, Service};
 
-/// How a session ended without an error.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ended {
-    /// A stop was asked for.
-    Stopped,
-    /// The next session has work at once.
-    GoOn,
-}
-
-/// How a leg ended.
+/// How a leg ended without an error.
 enum Leg {
+    /// A stop was asked for.
     Stopped,
     /// The timeline is over; the rest is the next one's.
     Timeline(NextTimeline),
@@ -51,8 +43,8 @@ pub(super) struct Session<'a, D: Disk> {
 }
 
 impl<'a, D: Disk> Session<'a, D> {
-    /// Streams from `start` until something ends it.
-    pub(super) async fn run(capture: &'a mut PhysicalCapture<D>, met: Met, start: Start) -> Result<Ended> {
+    /// Streams from `start` until a stop is asked for, or something ends it.
+    pub(super) async fn run(capture: &'a mut PhysicalCapture<D>, met: Met, start: Start) -> Result<()> {
         let endpoint = capture.context.source.endpoint();
         let timeout = read_wal_sender_timeout(&met.sql).await.map_err(|error| CaptureError::sql(&endpoint, &error))?;
         let context = &capture.context;
@@ -90,18 +82,19 @@ impl<'a, D: Disk> Session<'a, D> {
         session.legs(met.replication, start).await
     }
 
-    async fn legs(&mut self, mut client: ReplicationClient, start: Start) -> Result<Ended> {
+    async fn legs(&mut self, mut client: ReplicationClient, start: Start) -> Result<()> {
         let recorded = self.pump.store.watermarks(StreamKind::Wal).durable_entry_end.timeline;
         if recorded != start.timeline && start.lsn > Lsn::ZERO && recorded.get() > 0 && recorded < start.timeline {
             self.keep_history(&mut client, start.timeline).await?;
         }
         loop {
             match self.leg(client).await? {
-                Leg::Stopped => return Ok(Ended::Stopped),
+                Leg::Stopped => return Ok(()),
                 Leg::Timeline(next) => client = self.cross(next).await?,
+                // The next file may be the source's again, and a record may go on in it: the same framer takes it.
                 Leg::Removed(error) => {
                     self.capture.restore(&mut self.pump, &error).await?;
-                    return Ok(Ended::GoOn);
+                    client = ReplicationClient::connect(&self.capture.context.source).await?;
                 }
             }
         }
