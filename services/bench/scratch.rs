@@ -79,6 +79,17 @@ impl WrittenOut {
     }
 }
 
+impl WrittenOut {
+    /// The same file through the page cache.
+    ///
+    /// # Errors
+    /// It cannot be opened once more.
+    pub fn buffered(&self) -> io::Result<Self> {
+        let file = OpenOptions::new().write(true).open(&self.path)?;
+        Ok(Self { path: self.path.clone(), file, is_direct: false, bytes: self.bytes })
+    }
+}
+
 impl Drop for WrittenOut {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.path);

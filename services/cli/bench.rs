@@ -42,7 +42,7 @@ pub(super) struct FsyncArgs {
     /// Bytes per write, a multiple of 4096 up to 1MiB; may be repeated [default: 4KiB 16KiB 64KiB 256KiB]
     #[arg(long, value_name = "SIZE", value_parser = units::parse_bytes)]
     size: Vec<u64>,
-    /// A way to make writes durable; may be repeated [default: all]
+    /// A way to make writes durable; may be repeated [default: the first six]
     #[arg(long, value_name = "METHOD", value_enum)]
     method: Vec<Method>,
     /// How long each method is measured with each size
@@ -140,7 +140,7 @@ pub(super) fn run(global: &Global, command: &BenchCommand) -> Result<Exit, Failu
             let sizes = args.size.iter().map(|size| bytes("size", *size)).collect::<Result<Vec<_>, _>>()?;
             let options = FsyncOptions {
                 folder: args.place.folder(global)?,
-                methods: if args.method.is_empty() { Method::ALL.to_vec() } else { args.method.clone() },
+                methods: if args.method.is_empty() { Method::DEFAULT.to_vec() } else { args.method.clone() },
                 sizes: if sizes.is_empty() { fsync::DEFAULT_SIZES.to_vec() } else { sizes },
                 duration: args.seconds,
             };

@@ -19,11 +19,17 @@ pub enum Method {
     Shared8,
     /// Sixteen writes at once on the ring, then one fdatasync for all of them.
     Shared16,
+    /// As `PwriteFdatasync`, through the page cache.
+    Buffered,
+    /// As `Shared8`, with a thread of the kernel that polls for submissions (SQPOLL).
+    Shared8Sqpoll,
+    /// As `Shared8`, with file and buffers registered.
+    Shared8Registered,
 }
 
 impl Method {
-    /// Every method, those of one write first.
-    pub const ALL: [Self; 6] = [
+    /// Those that are measured when none is named, those of one write first. The others were tried and do not help.
+    pub const DEFAULT: [Self; 6] = [
         Self::PwriteFdatasync,
         Self::PwriteDsync,
         Self::RingFdatasync,
@@ -36,7 +42,7 @@ impl Method {
     #[must_use]
     pub fn depth(self) -> usize {
         match self {
-            Self::Shared8 => 8,
+            Self::Shared8 | Self::Shared8Sqpoll | Self::Shared8Registered => 8,
             Self::Shared16 => 16,
             _ => 1,
         }
@@ -45,7 +51,7 @@ impl Method {
     /// Whether it needs io_uring.
     #[must_use]
     pub fn needs_ring(self) -> bool {
-        !matches!(self, Self::PwriteFdatasync | Self::PwriteDsync)
+        !matches!(self, Self::PwriteFdatasync | Self::PwriteDsync | Self::Buffered)
     }
 
     /// In words, for tables.
@@ -58,6 +64,9 @@ impl Method {
             Self::RingLinked => "ring: write linked to fdatasync",
             Self::Shared8 => "ring: 8 writes, one fdatasync",
             Self::Shared16 => "ring: 16 writes, one fdatasync",
+            Self::Buffered => "buffered write + fdatasync",
+            Self::Shared8Sqpoll => "ring: 8 writes, SQPOLL",
+            Self::Shared8Registered => "ring: 8 writes, registered",
         }
     }
 }

@@ -14,12 +14,34 @@ use super::method::Method;
 /// Entries of the ring: the deepest method and its sync.
 const RING_ENTRIES: u32 = 32;
 
+/// A polling thread that finds nothing for so long goes to sleep.
+const SQPOLL_IDLE_MS: u32 = 1_000;
+
+/// The method's ring. What is registered with it lives as long as the writer that owns both.
+fn ring(file: &File, method: Method, buffers: &[AlignedBuffer]) -> io::Result<IoUring> {
+    let mut builder = IoUring::builder();
+    if method == Method::Shared8Sqpoll {
+        builder.setup_sqpoll(SQPOLL_IDLE_MS);
+    }
+    let ring = builder.build(RING_ENTRIES)?;
+    if method == Method::Shared8Registered {
+        let part =
+            |buffer: &AlignedBuffer| libc::iovec { iov_base: buffer.as_ptr().cast_mut().cast(), iov_len: buffer.len() };
+        let parts: Vec<_> = buffers.iter().map(part).collect();
+        ring.submitter().register_files(&[file.as_raw_fd()])?;
+        // SAFETY: the writer owns the buffers and the ring, and no operation is in flight when it goes.
+        unsafe { ring.submitter().register_buffers(&parts) }?;
+    }
+    Ok(ring)
+}
+
 /// Writes blocks of one size to a file and makes them durable.
 pub(super) struct Writer<'a> {
     file: &'a File,
     method: Method,
-    buffers: Vec<AlignedBuffer>,
+    /// Before the buffers, so that it is gone before they are.
     ring: Option<IoUring>,
+    buffers: Vec<AlignedBuffer>,
     cycles: u64,
 }
 
@@ -27,10 +49,10 @@ impl<'a> Writer<'a> {
     /// # Errors
     /// The method needs io_uring, and the kernel refuses it.
     pub(super) fn new(file: &'a File, method: Method, write_bytes: usize) -> io::Result<Self> {
-        let ring = if method.needs_ring() { Some(IoUring::new(RING_ENTRIES)?) } else { None };
         let mut buffers: Vec<_> = (0..method.depth()).map(|_| AlignedBuffer::zeroed(write_bytes)).collect();
         buffers.iter_mut().for_each(|buffer| buffer.fill(0x5a));
-        Ok(Self { file, method, buffers, ring, cycles: 0 })
+        let ring = if method.needs_ring() { Some(ring(file, method, &buffers)?) } else { None };
+        Ok(Self { file, method, ring, buffers, cycles: 0 })
     }
 
     /// Bytes that one cycle makes durable.
@@ -46,7 +68,7 @@ impl<'a> Writer<'a> {
             buffer[..8].copy_from_slice(&self.cycles.to_le_bytes());
         }
         match self.method {
-            Method::PwriteFdatasync => {
+            Method::PwriteFdatasync | Method::Buffered => {
                 self.file.write_all_at(&self.buffers[0], offset)?;
                 self.file.sync_data()
             }
@@ -55,7 +77,7 @@ impl<'a> Writer<'a> {
                 let write = self.write_entry(0, offset).flags(Flags::IO_LINK);
                 self.complete(&[write, self.sync_entry()])
             }
-            Method::RingFdatasync | Method::Shared8 | Method::Shared16 => {
+            _ => {
                 let bytes = self.buffers[0].len() as u64;
                 let writes: Vec<_> = (0..self.buffers.len())
                     .map(|index| self.write_entry(index, offset + index as u64 * bytes))
@@ -82,10 +104,14 @@ impl<'a> Writer<'a> {
     fn write_entry(&self, index: usize, offset: u64) -> Entry {
         let buffer = &self.buffers[index];
         let bytes = u32::try_from(buffer.len()).expect("a write is far below 4 GiB");
-        opcode::Write::new(types::Fd(self.file.as_raw_fd()), buffer.as_ptr(), bytes)
-            .offset(offset)
-            .build()
-            .user_data(u64::from(bytes))
+        let write = match self.method {
+            Method::Shared8Registered => {
+                let write = opcode::WriteFixed::new(types::Fixed(0), buffer.as_ptr(), bytes, index as u16);
+                write.offset(offset).build()
+            }
+            _ => opcode::Write::new(types::Fd(self.file.as_raw_fd()), buffer.as_ptr(), bytes).offset(offset).build(),
+        };
+        write.user_data(u64::from(bytes))
     }
 
     fn sync_entry(&self) -> Entry {
