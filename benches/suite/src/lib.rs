@@ -14,3 +14,4 @@ pub mod machine;
 pub mod pieces;
 pub mod result;
 pub mod store;
+pub mod table;

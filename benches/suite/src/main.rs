@@ -10,6 +10,7 @@ use suite::machine::{self, Machine};
 use suite::pieces::{self, Piece};
 use suite::result::{SuiteResult, date_of};
 use suite::store::{self, Plan};
+use suite::table;
 
 #[derive(Parser)]
 #[command(name = "walspool-suite", about = "Measures what the project states goals for, beside its peers.")]
@@ -24,6 +25,14 @@ enum Command {
     Store(StoreArgs),
     /// The store's goals as a table, without measuring
     Goals,
+    /// A result as a table in Markdown, to stdout or into its place in a file
+    Table {
+        /// The result
+        result: PathBuf,
+        /// The file
+        #[arg(long)]
+        into: Option<PathBuf>,
+    },
     /// One measurement that needs a process of its own
     #[command(hide = true)]
     Piece {
@@ -60,6 +69,7 @@ fn main() -> ExitCode {
                 .for_each(|goal| println!("{:<26} {:?} {:>9}  {}", goal.id, goal.sense, goal.goal, goal.measure));
             Ok(())
         }
+        Command::Table { result, into } => table(&result, into.as_deref()),
         Command::Piece { piece } => {
             pieces::run(&piece).map_err(|error| error.to_string()).map(|answer| println!("{answer}"))
         }
@@ -71,6 +81,16 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+fn table(result: &Path, into: Option<&Path>) -> Result<(), String> {
+    let failed = |error: &dyn std::fmt::Display| format!("{}: {error}", result.display());
+    if let Some(into) = into {
+        return table::put(result, into).map_err(|error| failed(&error));
+    }
+    let text = std::fs::read_to_string(result).map_err(|error| failed(&error))?;
+    print!("{}", table::markdown(&serde_json::from_str(&text).map_err(|error| failed(&error))?));
+    Ok(())
 }
 
 fn run_store(args: &StoreArgs) -> Result<(), String> {
