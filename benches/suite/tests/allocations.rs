@@ -72,8 +72,8 @@ fn counted(count: u64, append: impl Fn(&Store<ObservedDisk<SystemDisk>>, RecordI
     (ALLOCATIONS.swap(0, Ordering::SeqCst), BYTES.swap(0, Ordering::SeqCst))
 }
 
-/// Of a group's way to the device.
-const GROUP_ALLOCATIONS_MAX: u64 = 10;
+/// Tables that double once more, buffers that are in flight together for the first time.
+const GROWTHS_MAX: u64 = 20;
 
 /// One test, because the counts are of the whole process.
 #[test]
@@ -83,11 +83,11 @@ fn appends_in_the_steady_state() {
         store.append_durable(StreamKind::Txn, record).expect("durable");
     });
     println!("durable appends: {allocations} allocations, {bytes} bytes for {COUNT} records");
-    assert!(allocations <= COUNT * GROUP_ALLOCATIONS_MAX, "{allocations} allocations for {COUNT} groups");
-    assert!(bytes < COUNT * 1100, "{bytes} bytes: no body is copied into memory that was not there");
+    assert!(allocations <= GROWTHS_MAX, "{allocations} allocations for {COUNT} groups of one record");
+    assert!(bytes < COUNT * 100, "{bytes} bytes: no body is copied into memory that was not there");
     let (batched, batched_bytes) = counted(COUNT, |store, record| {
         store.append(StreamKind::Txn, record).expect("accepted");
     });
     println!("appends: {batched} allocations, {batched_bytes} bytes for {COUNT} records");
-    assert!(batched < COUNT / 50, "{batched} allocations: a record costs none");
+    assert!(batched <= 2 * GROWTHS_MAX, "{batched} allocations for {COUNT} records");
 }
