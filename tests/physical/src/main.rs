@@ -1,0 +1,74 @@
+//! `walspool-physical`: the marathons of physical capture.
+
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand};
+use physical::results::Marathon;
+use physical::{equality, kill_wal, random, zero_loss};
+
+#[derive(Parser)]
+#[command(name = "walspool-physical", about = "Proofs of physical capture on real PostgreSQL.")]
+struct Cli {
+    /// A folder for the result, as `<target>-<date>.json`.
+    #[arg(long, global = true)]
+    record: Option<PathBuf>,
+    /// Major versions of the source, in turn.
+    #[arg(long, global = true, value_delimiter = ',', default_value = "16,17,18")]
+    majors: Vec<u32>,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// `kill -9` of walspool at random moments under load, then every stored byte against the source's.
+    KillWal {
+        /// Kills, shared between the majors.
+        #[arg(long, default_value_t = 2)]
+        cycles: u64,
+    },
+    /// The source is killed and gone; every commit that was acknowledged comes back from the store.
+    ZeroLoss {
+        /// Drills, over the majors in turn.
+        #[arg(long, default_value_t = 2)]
+        cycles: u64,
+    },
+    /// One life with restarts, crashes, switches and a promotion, on each major.
+    Equality,
+}
+
+#[tokio::main]
+async fn main() {
+    let cli = Cli::parse();
+    if let Err(error) = run(&cli).await {
+        eprintln!("{error}");
+        std::process::exit(1);
+    }
+}
+
+async fn run(cli: &Cli) -> physical::Result<()> {
+    let marathon = match cli.command {
+        Command::KillWal { cycles } => kill_wal::run(&cli.majors, cycles, random::seed()).await?,
+        Command::ZeroLoss { cycles } => zero_loss::run(&cli.majors, cycles, random::seed()).await?,
+        Command::Equality => return equal(&cli.majors).await,
+    };
+    if let Some(folder) = &cli.record {
+        marathon.record(folder)?;
+    }
+    end(&marathon)
+}
+
+fn end(marathon: &Marathon) -> physical::Result<()> {
+    println!("{} s, seed {}", marathon.seconds, marathon.seed);
+    println!("{}", marathon.line());
+    if marathon.is_good() { Ok(()) } else { Err("not everything held".into()) }
+}
+
+async fn equal(majors: &[u32]) -> physical::Result<()> {
+    for major in majors {
+        // Another segment size on each.
+        let compared = equality::run(*major, [1, 16, 4][*major as usize % 3]).await?;
+        println!("PostgreSQL {major}: {compared:?}");
+    }
+    Ok(())
+}

@@ -1,0 +1,187 @@
+//! What `wal/` holds, read from its files by the format's rules alone: without cursors, recovery or `walspool-inspect`.
+//!
+//! A store that was killed is read as it lies there. What counts is what a recovery must keep: whole groups, one after the
+//! other, and of them complete entries.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use segments::{
+    GROUP_HEADER_BYTES, GroupHeader, GroupView, Lsn, SEGMENT_HEADER_BYTES, SegmentHeader, SegmentId, StreamKind,
+    segment_file_name,
+};
+
+use crate::{Result, doing};
+
+/// Number of the kind WAL_BYTES (`replay/src/kind.rs`).
+const WAL_BYTES: u16 = 5;
+/// Bytes before the WAL in its body.
+const WAL_BYTES_HEADER: usize = 24;
+
+/// A range of the source's WAL as it is stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Range {
+    /// Its timeline.
+    pub timeline: u32,
+    /// Its first byte.
+    pub begin: Lsn,
+    /// The bytes.
+    pub bytes: Vec<u8>,
+}
+
+impl Range {
+    /// Behind its last byte.
+    #[must_use]
+    pub fn end(&self) -> Lsn {
+        Lsn::new(self.begin.get() + self.bytes.len() as u64)
+    }
+}
+
+/// A reader of `wal/` that goes on where it stood.
+#[derive(Debug)]
+pub struct StoredWal {
+    store: PathBuf,
+    segment: SegmentId,
+    offset: u64,
+    next_seqno: Option<u64>,
+    chain: Vec<Range>,
+    /// End of the last complete entry with WAL.
+    end: Option<Lsn>,
+    entries: u64,
+    /// Bytes of the segments before the current one.
+    behind_bytes: u64,
+}
+
+impl StoredWal {
+    /// At the first segment of a store.
+    #[must_use]
+    pub fn of(store: &Path) -> Self {
+        let (store, segment) = (store.to_owned(), SegmentId::FIRST);
+        Self { store, segment, offset: 0, next_seqno: None, chain: Vec::new(), end: None, entries: 0, behind_bytes: 0 }
+    }
+
+    /// Behind the last byte of complete entries that was read; `None` before the first.
+    #[must_use]
+    pub fn end(&self) -> Option<Lsn> {
+        self.end
+    }
+
+    /// Complete entries so far.
+    #[must_use]
+    pub fn entries(&self) -> u64 {
+        self.entries
+    }
+
+    /// Bytes that what was read takes: whole segments, and of the last one its beginning, with every header.
+    #[must_use]
+    pub fn used_bytes(&self) -> u64 {
+        self.behind_bytes + self.offset
+    }
+
+    /// Reads what is new. Each range of a complete entry is shown once; it must follow the one before without a gap.
+    ///
+    /// # Errors
+    /// A gap, a wrong number, or what `show` says.
+    pub fn read(&mut self, mut show: impl FnMut(&Range) -> Result<()>) -> Result<()> {
+        while let Some(opened) = self.open(self.segment)? {
+            let start = opened.header.geometry.content_start();
+            self.offset = self.offset.max(start);
+            while let Some(bytes) = opened.group(self.offset) {
+                let group = opened.view(&bytes, self.offset).expect("was verified when it was read");
+                self.take(&group, &mut show)?;
+                self.offset = group.end_offset();
+            }
+            let next = self.segment.next();
+            let has_next = self.open(next)?.is_some_and(|next| next.group(start).is_some());
+            if !has_next {
+                return Ok(());
+            }
+            self.behind_bytes += opened.header.geometry.segment_bytes;
+            (self.segment, self.offset) = (next, 0);
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, group: &GroupView<'_>, show: &mut impl FnMut(&Range) -> Result<()>) -> Result<()> {
+        let first = group.header().first_seqno.get();
+        if let Some(next) = self.next_seqno.filter(|next| *next != first) {
+            return Err(format!(
+                "segment {} at {}: record {next} should follow, and {first} does",
+                self.segment, self.offset
+            ));
+        }
+        for record in group.records() {
+            let meta = &record.meta;
+            if meta.first {
+                self.chain.clear();
+            }
+            if meta.kind.0 == WAL_BYTES {
+                let Some((head, bytes)) = record.body.split_at_checked(WAL_BYTES_HEADER) else {
+                    return Err(format!("record {}: a body of {} bytes", meta.seqno, record.body.len()));
+                };
+                let begin = Lsn::new(u64::from_le_bytes(head[..8].try_into().expect("eight bytes")));
+                self.chain.push(Range { timeline: meta.timeline.get(), begin, bytes: bytes.to_vec() });
+            }
+            if meta.last {
+                self.complete(meta.lsn, show)?;
+            }
+        }
+        self.next_seqno = Some(group.header().last_seqno.get() + 1);
+        Ok(())
+    }
+
+    fn complete(&mut self, lsn: Lsn, show: &mut impl FnMut(&Range) -> Result<()>) -> Result<()> {
+        self.entries += 1;
+        for range in std::mem::take(&mut self.chain) {
+            if let Some(end) = self.end.filter(|end| *end != range.begin) {
+                return Err(format!("an entry ends at {end}, and the next WAL begins at {}", range.begin));
+            }
+            show(&range)?;
+            self.end = Some(range.end());
+        }
+        match self.end {
+            Some(end) if end != lsn => Err(format!("an entry says that it ends at {lsn}, its WAL ends at {end}")),
+            _ => Ok(()),
+        }
+    }
+
+    fn open(&self, segment: SegmentId) -> Result<Option<Opened>> {
+        let path = self.store.join(StreamKind::Wal.name()).join(segment_file_name(segment));
+        let file = match File::open(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            opened => opened.map_err(doing("open"))?,
+        };
+        let mut head = vec![0; SEGMENT_HEADER_BYTES];
+        file.read_exact_at(&mut head, 0).map_err(doing("read"))?;
+        let header = SegmentHeader::decode(&head).map_err(doing("a segment's header"))?;
+        Ok((header.segment == segment).then_some(Opened { file, header }))
+    }
+}
+
+struct Opened {
+    file: File,
+    header: SegmentHeader,
+}
+
+impl Opened {
+    /// The whole group at an offset; `None` where there is none.
+    fn group(&self, offset: u64) -> Option<Vec<u8>> {
+        let SegmentHeader { geometry, incarnation, .. } = &self.header;
+        if offset + u64::from(geometry.block_bytes) > geometry.content_end() {
+            return None;
+        }
+        let mut head = vec![0; GROUP_HEADER_BYTES];
+        self.file.read_exact_at(&mut head, offset).ok()?;
+        let header = GroupHeader::decode(&head, geometry, *incarnation, offset).ok()?;
+        let mut bytes = vec![0; header.group_bytes as usize];
+        self.file.read_exact_at(&mut bytes, offset).ok()?;
+        self.view(&bytes, offset)?;
+        Some(bytes)
+    }
+
+    fn view<'b>(&self, bytes: &'b [u8], offset: u64) -> Option<GroupView<'b>> {
+        GroupView::verify(bytes, &self.header.geometry, self.header.incarnation, offset).ok()
+    }
+}

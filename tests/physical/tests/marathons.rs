@@ -1,0 +1,42 @@
+//! The marathons, short: two kills of walspool on each major, two zero-loss drills, and what must fail.
+
+use physical::{kill_wal, random, zero_loss};
+use zero_loss::{Harm, drill};
+
+async fn killed_twice(major: u32) {
+    let marathon = kill_wal::run(&[major], 2, random::seed()).await.unwrap_or_else(|error| panic!("{error}"));
+    println!("{}", marathon.line());
+    assert_eq!(marathon.line(), "2 cycles, 2 equal, 0 lost");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_kills_under_load_of_16_leave_the_sources_bytes() {
+    killed_twice(16).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_kills_under_load_of_17_leave_the_sources_bytes() {
+    killed_twice(17).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_kills_under_load_of_18_leave_the_sources_bytes() {
+    killed_twice(18).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_lost_sources_give_back_every_acknowledged_commit() {
+    let seed = random::seed();
+    let majors = if seed.is_multiple_of(2) { [16, 18] } else { [17, 18] };
+    let marathon = zero_loss::run(&majors, 2, seed).await.unwrap_or_else(|error| panic!("{error}"));
+    println!("{}", marathon.line());
+    assert_eq!(marathon.line(), "2 cycles, 2 equal, 0 lost");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_without_its_last_bytes_is_seen_to_have_lost_commits() {
+    let drill = drill(18, random::seed(), Harm::Tail).await.unwrap_or_else(|error| panic!("{error}"));
+    println!("{drill:?}");
+    assert!(drill.lost > 0, "a hundred commits were left out, and nobody saw it");
+    assert!(drill.present > 0, "what came before them is there");
+}
