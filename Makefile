@@ -16,7 +16,7 @@ PROGRAMS := walspool walspool-inspect
 TAIL_SEEDS := $(if $(filter command% environment%,$(origin SEEDS)),$(SEEDS),100000)
 
 .DEFAULT_GOAL := help
-.PHONY: help build install demo crash sim damage tail fuzz test test-big test-schedules stress soak-cursors lint format bench bench-store servers clean distclean planted
+.PHONY: help build install demo crash sim damage tail fuzz test test-big test-schedules stress soak-cursors kill-wal zero-loss lint format bench bench-store bench-wal servers clean distclean planted
 
 help: ## print this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-18s %s\n", $$1, $$2 }'
@@ -73,6 +73,14 @@ crash: ## real crashes on real files, as root: kill -9, file systems shut down, 
 	$(CARGO) build --release -p walspool-concurrency
 	@$(OUT)/walspool-concurrency volumes
 
+kill-wal: ## kill -9 of walspool at random moments while it captures WAL, then every stored byte against the source's (CYCLES=10; RECORD=1)
+	$(CARGO) build --release -p walspool -p walspool-inspect -p walspool-physical
+	@$(OUT)/walspool-physical kill-wal --cycles $(CYCLES) $(if $(RECORD),--record tests/results)
+
+zero-loss: ## the source killed and its disk gone: every commit that was acknowledged comes back from the store (CYCLES=10; RECORD=1)
+	$(CARGO) build --release -p walspool -p walspool-inspect -p walspool-physical
+	@$(OUT)/walspool-physical zero-loss --cycles $(CYCLES) $(if $(RECORD),--record tests/results)
+
 lint: ## formatting, clippy without a warning, and the repository's own rules
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
@@ -83,8 +91,12 @@ lint: ## formatting, clippy without a warning, and the repository's own rules
 format: ## format the source
 	$(CARGO) fmt --all
 
-bench: bench-store ## every suite of measurements there is, then the criterion benches (benches/README.md)
+bench: bench-store bench-wal ## every suite of measurements there is, then the criterion benches (benches/README.md)
 	$(CARGO) bench -p walspool
+
+bench-wal: ## physical capture beside pg_receivewal and an ordinary standby, about 20 minutes; result to benches/results (QUICK=1: less of everything; PART=intake, tps or bytes)
+	$(CARGO) build --release -p walspool -p walspool-inspect -p walspool-bench-wal
+	@$(OUT)/walspool-bench-wal $(if $(QUICK),--quick) $(if $(PART),--part $(PART))
 
 bench-store: ## the store's goals beside its peers, in BENCH_DIR, in half an hour at most; result to benches/results (QUICK=1: a look in two minutes; ROWS=2,4; PEERS=no)
 	$(CARGO) build --release -p walspool -p walspool-suite

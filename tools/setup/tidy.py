@@ -22,7 +22,7 @@ FORBIDDEN = [
     (re.compile(r"#\[ig" r"nore"), "no test is passed over"),
     (re.compile(r"(?<![\w.])/(?:work|root|home)/\w"), "a path of somebody's machine"),
 ]
-FOLDERS_WITH_README = ["", "segments", "spool", "replay", "services", "tests", "tests/sim", "tests/concurrency", "benches", "tools/inspect", "tools/setup", "tools/demo"]
+FOLDERS_WITH_README = ["", "segments", "spool", "replay", "services", "tests", "tests/sim", "tests/concurrency", "tests/physical", "benches", "tools/inspect", "tools/setup", "tools/demo"]
 TEXT_ENDINGS = {".rs", ".py", ".md", ".toml", ".sh", ""}
 
 

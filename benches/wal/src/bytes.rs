@@ -27,7 +27,12 @@ pub async fn measure(plan: &Plan) -> Result<Vec<Outcome>> {
 }
 
 async fn stretch(plan: &Plan, goal: Goal, images: &str, scale: u32, seconds: u32) -> Result<Outcome> {
-    let conf = [("full_page_writes", images), ("shared_buffers", "1GB"), ("max_wal_size", "64GB"), ("checkpoint_timeout", "1h")];
+    let conf = [
+        ("full_page_writes", images),
+        ("shared_buffers", "1GB"),
+        ("max_wal_size", "64GB"),
+        ("checkpoint_timeout", "1h"),
+    ];
     let wanted = conf.iter().fold(Wanted::full(18, 16), |wanted, (name, value)| wanted.conf(name, value));
     let wanted = Wanted { profile: "catalog", store_segment: "64MiB", ..wanted };
     let stage = Stage::start(wanted).await?;

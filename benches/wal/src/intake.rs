@@ -44,7 +44,11 @@ impl Stretch {
         let conf = [("max_wal_size", "64GB"), ("shared_buffers", "512MB"), ("checkpoint_timeout", "1h")];
         let wanted = conf.iter().fold(Wanted::full(18, 16), |wanted, (name, value)| wanted.conf(name, value));
         let stage = Stage::start(Wanted { store_segment: "64MiB", ..wanted }).await?;
-        stage.source.sql("postgres", "SELECT pg_create_physical_replication_slot('anchor', true)").await.map_err(doing("a slot"))?;
+        stage
+            .source
+            .sql("postgres", "SELECT pg_create_physical_replication_slot('anchor', true)")
+            .await
+            .map_err(doing("a slot"))?;
         let begin = end_segment(&stage.source, 16 << 20).await?;
         pgbench::initialise(&stage.source, "postgres", 20).map_err(doing("pgbench -i"))?;
         let log = stage.folder.path().join("pgbench.log");
@@ -87,7 +91,9 @@ impl Stretch {
         self.stage.wanted.retention = !keeps;
         self.stage.write_config(&self.stage.source)?;
         let client = self.stage.source.client("postgres").await.map_err(doing("a session"))?;
-        let sql = format!("SELECT coalesce(max(flush_lsn), '0/0')::text FROM pg_stat_replication WHERE application_name = '{SLOT}'");
+        let sql = format!(
+            "SELECT coalesce(max(flush_lsn), '0/0')::text FROM pg_stat_replication WHERE application_name = '{SLOT}'"
+        );
         let mut daemon = self.stage.daemon()?;
         let (begun, mut from) = (Instant::now(), None);
         loop {
@@ -119,7 +125,7 @@ impl Stretch {
     async fn pg_receivewal(&self, arguments: &[&str]) -> Result<(f64, f64)> {
         self.copy_slot("receiver").await?;
         let folder = self.stage.folder.path().join("received");
-        let receiver = Receiver::start(&self.stage.source, "receiver", &folder, arguments)?;
+        let receiver = Receiver::start(&self.stage.source, "receiver", &folder, arguments).await?;
         let segments = self.end.bytes_since(self.begin) / (16 << 20);
         let (begun, mut from) = (Instant::now(), None);
         let seconds = loop {
@@ -198,6 +204,8 @@ pub async fn measure(plan: &Plan) -> Result<Vec<Outcome>> {
         peer("of it anonymous at the end", &of(&full, |run| run.memory.anonymous_mib), "MiB"),
         peer("catalog, peak", &of(&catalog, |run| run.memory.peak_mib), "MiB"),
     ];
-    outcomes.push(MEMORY.outcome(memory, beside, command).noted("the most that was ever resident (VmHWM), mappings included"));
+    outcomes.push(
+        MEMORY.outcome(memory, beside, command).noted("the most that was ever resident (VmHWM), mappings included"),
+    );
     Ok(outcomes)
 }

@@ -102,9 +102,11 @@ fn today() -> String {
 fn write(result: &SuiteResult, folder: &Path) -> Result<()> {
     let quick = if result.is_quick { "-quick" } else { "" };
     let path = folder.join(format!("{}-{}{quick}.json", result.date, result.suite));
-    let before: Value = std::fs::read(&path).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default();
+    let before: Value =
+        std::fs::read(&path).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default();
     let mut document = serde_json::to_value(result).map_err(doing("the result"))?;
-    let found: Vec<Value> = result.goals.iter().map(|outcome: &Outcome| serde_json::to_value(outcome).unwrap_or_default()).collect();
+    let found: Vec<Value> =
+        result.goals.iter().map(|outcome: &Outcome| serde_json::to_value(outcome).unwrap_or_default()).collect();
     let older = before["goals"].as_array().cloned().unwrap_or_default();
     let of = |list: &[Value], id: &str| list.iter().find(|goal| goal["id"] == id).cloned();
     let all = goals::GOALS.iter().filter_map(|goal| of(&found, goal.id).or_else(|| of(&older, goal.id)));

@@ -33,10 +33,15 @@ impl Bench {
     async fn run(&self, name: &str, clients: u32) -> Result<f64> {
         let source = &self.stage.source;
         // ALTER SYSTEM cannot run with another statement.
-        source.sql("postgres", &format!("ALTER SYSTEM SET synchronous_standby_names = '{name}'")).await.map_err(doing("the name"))?;
+        source
+            .sql("postgres", &format!("ALTER SYSTEM SET synchronous_standby_names = '{name}'"))
+            .await
+            .map_err(doing("the name"))?;
         source.sql("postgres", "SELECT pg_reload_conf()").await.map_err(doing("reload"))?;
         if !name.is_empty() {
-            let sql = format!("SELECT coalesce(max(sync_state), '') FROM pg_stat_replication WHERE application_name = '{name}'");
+            let sql = format!(
+                "SELECT coalesce(max(sync_state), '') FROM pg_stat_replication WHERE application_name = '{name}'"
+            );
             self.stage.wait(source, "a synchronous standby", &sql, |seen| seen == "sync").await?;
         }
         source.sql("postgres", "CHECKPOINT").await.map_err(doing("CHECKPOINT"))?;
@@ -48,7 +53,11 @@ impl Bench {
     }
 
     async fn calm(&self) -> Result<()> {
-        self.stage.source.sql("postgres", "ALTER SYSTEM SET synchronous_standby_names = ''").await.map_err(doing("no name"))?;
+        self.stage
+            .source
+            .sql("postgres", "ALTER SYSTEM SET synchronous_standby_names = ''")
+            .await
+            .map_err(doing("no name"))?;
         self.stage.source.sql("postgres", "SELECT pg_reload_conf()").await.map_err(doing("reload"))
     }
 
@@ -60,7 +69,7 @@ impl Bench {
         self.calm().await?;
         daemon.terminate(Duration::from_secs(30)).await.map_err(doing("SIGTERM"))?;
         let folder = self.stage.folder.path().join("received");
-        let receiver = Receiver::start(&self.stage.source, "receiver", &folder, &["--synchronous"])?;
+        let receiver = Receiver::start(&self.stage.source, "receiver", &folder, &["--synchronous"]).await?;
         for (at, clients) in CLIENTS.into_iter().enumerate() {
             seen.receivewal[at].push(self.run("pg_receivewal", clients).await?);
         }
@@ -86,8 +95,11 @@ pub async fn measure(plan: &Plan) -> Result<Vec<Outcome>> {
     let wanted = conf.iter().fold(Wanted::full(18, 16), |wanted, (name, value)| wanted.conf(name, value));
     let stage = Stage::start(Wanted { store_segment: "64MiB", retention: true, ..wanted }).await?;
     pgbench::initialise(&stage.source, "postgres", scale).map_err(doing("pgbench -i"))?;
-    let conninfo =
-        format!("host={} port={} user=postgres application_name=standby", stage.source.socket_dir().display(), stage.source.port());
+    let conninfo = format!(
+        "host={} port={} user=postgres application_name=standby",
+        stage.source.socket_dir().display(),
+        stage.source.port()
+    );
     // The later setting of a name wins.
     let mut standby = stage.source.standby(&[("primary_conninfo", &conninfo)]).await.map_err(doing("the standby"))?;
     standby.stop(StopMode::Fast).await.map_err(doing("the standby's stop"))?;
@@ -99,8 +111,11 @@ pub async fn measure(plan: &Plan) -> Result<Vec<Outcome>> {
     }
     let command = plan.command("tps");
     let mut outcomes = Vec::new();
-    for (at, (receivewal, of_standby)) in [(TPS_RECEIVEWAL_8, TPS_STANDBY_8), (TPS_RECEIVEWAL_32, TPS_STANDBY_32)].iter().enumerate() {
-        let ratios = |theirs: &[f64]| seen.walspool[at].iter().zip(theirs).map(|(ours, theirs)| ours / theirs).collect();
+    for (at, (receivewal, of_standby)) in
+        [(TPS_RECEIVEWAL_8, TPS_STANDBY_8), (TPS_RECEIVEWAL_32, TPS_STANDBY_32)].iter().enumerate()
+    {
+        let ratios =
+            |theirs: &[f64]| seen.walspool[at].iter().zip(theirs).map(|(ours, theirs)| ours / theirs).collect();
         let peer = |name: &str, runs: &[f64]| Peer {
             name: name.to_owned(),
             value: median(runs).unwrap_or(f64::NAN),

@@ -120,7 +120,7 @@ impl Lane {
         let stage = Stage::start(wanted).await?;
         setup::report::backend(backend);
         pgbench::initialise(&stage.source, "postgres", 1).map_err(doing("pgbench -i"))?;
-        let receiver = Receiver::start(&stage.source, "receiver", &stage.folder.path().join("received"), &[])?;
+        let receiver = Receiver::start(&stage.source, "receiver", &stage.folder.path().join("received"), &[]).await?;
         let reference = Reference::new(stage.source.data_dir().join("pg_wal"), stage.wal_segment_bytes());
         let stored = StoredWal::of(&stage.store());
         let counts = Counts { major, wal_segment_mib, store_segment, backend, ..Counts::default() };
@@ -134,9 +134,13 @@ impl Lane {
     pub async fn cycle(&mut self) -> Result<()> {
         let begun = Instant::now();
         self.keep_loaded()?;
-        let mut daemon = self.stage.daemon()?;
-        // A quarter dies while it starts.
-        let millis = if self.random.one_in(4) { self.random.between(0, 150) } else { self.random.between(150, 1200) };
+        // A quarter dies while it starts, or soon after; the others while they stream.
+        let starts = self.random.one_in(4);
+        let mut daemon = match starts {
+            true => self.stage.daemon()?,
+            false => self.stage.daemon_that_streams().await?,
+        };
+        let millis = self.random.between(0, if starts { 300 } else { 1000 });
         let deadline = Instant::now() + Duration::from_millis(millis);
         self.mischief().await?;
         tokio::time::sleep(deadline.saturating_duration_since(Instant::now())).await;
@@ -156,6 +160,7 @@ impl Lane {
             Some(load) => load.is_running().map_err(doing("pgbench"))?,
             None => false,
         };
+        self.receiver.keep(&self.stage.source)?;
         if !running {
             let log = self.stage.folder.path().join("pgbench.log");
             let load = pgbench::start_at_rate(&self.stage.source, "postgres", 4, 3600, 300, &log);
@@ -235,7 +240,7 @@ impl Lane {
         let whole = end_segment(source, segment_bytes).await?;
         self.stage.wait_acknowledged(source, whole).await?;
         let last = Lsn::new(whole.get() - segment_bytes);
-        self.receiver.wait_for(&wal_file_name(1, last, segment_bytes)).await?;
+        self.receiver.wait_for(source, &wal_file_name(1, last, segment_bytes)).await?;
         let code = daemon.terminate(SOON).await.map_err(doing("SIGTERM"))?;
         if code != Some(0) {
             return Err(format!("walspool ended with {code:?} on SIGTERM\n{}", self.stage.launch.log_tail(20)));

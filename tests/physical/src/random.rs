@@ -12,7 +12,7 @@ impl Random {
     }
 
     /// The next 64 bits.
-    pub fn next(&mut self) -> u64 {
+    pub fn draw(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -23,7 +23,7 @@ impl Random {
     /// A number in `from..to`.
     pub fn between(&mut self, from: u64, to: u64) -> u64 {
         assert!(from < to, "an empty range");
-        from + self.next() % (to - from)
+        from + self.draw() % (to - from)
     }
 
     /// True once in `times`.

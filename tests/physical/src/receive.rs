@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::Instant;
 
 use setup::postgres::{Postgres, SUPERUSER};
-use setup::process::{Process, Spawn, run_to_end};
+use setup::process::{Process, Spawn};
 
 use crate::compare::is_wal_file_name;
 use crate::stage::SOON;
@@ -16,6 +16,8 @@ use crate::{Result, doing};
 pub struct Receiver {
     process: Process,
     folder: PathBuf,
+    slot: String,
+    arguments: Vec<String>,
 }
 
 impl Receiver {
@@ -23,17 +25,29 @@ impl Receiver {
     ///
     /// # Errors
     /// The program says so.
-    pub fn start(server: &Postgres, slot: &str, folder: &Path, arguments: &[&str]) -> Result<Self> {
+    pub async fn start(server: &Postgres, slot: &str, folder: &Path, arguments: &[&str]) -> Result<Self> {
         std::fs::create_dir_all(folder).map_err(doing("a folder"))?;
-        let mut create = command(server, slot);
-        create.args(["--create-slot", "--if-not-exists"]);
-        run_to_end(create, None).map_err(doing("pg_receivewal --create-slot"))?;
-        let mut command = command(server, slot);
-        command.arg("-D").arg(folder).args(arguments);
-        let log = folder.with_extension("log");
-        let spawn = Spawn { command, log: &log, account: None, death_signal: libc::SIGKILL };
-        let process = spawn.start().map_err(doing("pg_receivewal"))?;
-        Ok(Self { process, folder: folder.to_owned() })
+        // `pg_receivewal --create-slot` reserves nothing, and would begin wherever the server is by then.
+        let sql = format!(
+            "SELECT pg_create_physical_replication_slot('{slot}', true) \
+             WHERE NOT EXISTS (SELECT FROM pg_replication_slots WHERE slot_name = '{slot}')"
+        );
+        server.sql("postgres", &sql).await.map_err(doing("pg_receivewal's slot"))?;
+        let arguments: Vec<String> = arguments.iter().map(|argument| (*argument).to_owned()).collect();
+        let process = spawn(server, slot, folder, &arguments)?;
+        Ok(Self { process, folder: folder.to_owned(), slot: slot.to_owned(), arguments })
+    }
+
+    /// Starts it again where it has ended: it gives up where the server closes the connection while it asks who that is
+    /// (`RunIdentifySystem` in pg_receivewal.c).
+    ///
+    /// # Errors
+    /// The program cannot be started.
+    pub fn keep(&mut self, server: &Postgres) -> Result<()> {
+        if self.process.exit_status().map_err(doing("pg_receivewal"))?.is_some() {
+            self.process = spawn(server, &self.slot, &self.folder, &self.arguments)?;
+        }
+        Ok(())
     }
 
     /// Where its files are.
@@ -52,10 +66,11 @@ impl Receiver {
     ///
     /// # Errors
     /// It is not within [`SOON`].
-    pub async fn wait_for(&self, name: &str) -> Result<()> {
+    pub async fn wait_for(&mut self, server: &Postgres, name: &str) -> Result<()> {
         assert!(is_wal_file_name(name), "{name} is no WAL file's name");
         let start = Instant::now();
         while !self.folder.join(name).exists() {
+            self.keep(server)?;
             if start.elapsed() > SOON {
                 let log = std::fs::read_to_string(self.folder.with_extension("log")).unwrap_or_default();
                 return Err(format!("pg_receivewal has no whole {name} after {SOON:?}\n{log}"));
@@ -75,6 +90,14 @@ impl Drop for Receiver {
     fn drop(&mut self) {
         self.process.kill_with_children();
     }
+}
+
+fn spawn(server: &Postgres, slot: &str, folder: &Path, arguments: &[String]) -> Result<Process> {
+    let mut command = command(server, slot);
+    command.arg("-D").arg(folder).args(arguments);
+    let log = folder.with_extension("log");
+    let spawn = Spawn { command, log: &log, account: None, death_signal: libc::SIGKILL };
+    spawn.start().map_err(doing("pg_receivewal"))
 }
 
 fn command(server: &Postgres, slot: &str) -> Command {

@@ -194,7 +194,7 @@ pub async fn run(majors: &[u32], cycles: u64, seed: u64) -> Result<Marathon> {
     let mut marathon = Marathon::new("zero-loss", seed);
     let mut random = Random::new(seed);
     for cycle in 0..cycles {
-        let (major, seed) = (majors[(cycle % majors.len() as u64) as usize], random.next());
+        let (major, seed) = (majors[(cycle % majors.len() as u64) as usize], random.draw());
         let drill = drill(major, seed, Harm::None)
             .await
             .map_err(|error| format!("cycle {cycle}, PostgreSQL {major}: {error}"))?;
