@@ -97,7 +97,6 @@ impl PageHeader {
         Ok(())
     }
 
-    #[cfg(test)]
     /// Writes the header of the page at `page` into the first bytes of `bytes`; returns how many.
     pub(crate) fn write(self, format: WalFormat, page: u64, bytes: &mut [u8]) -> usize {
         assert!(page.is_multiple_of(PAGE_BYTES), "a page begins at a multiple of its size");

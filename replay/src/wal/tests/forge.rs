@@ -130,3 +130,27 @@ pub fn main_data(data: &[u8]) -> Vec<u8> {
     body.extend_from_slice(data);
     body
 }
+
+/// A block reference to `file`, with so many bytes of data.
+pub fn block(id: u8, file: (u32, u32, u32), data: u16) -> (Vec<u8>, Vec<u8>) {
+    let mut head = vec![id, 0x20];
+    head.extend_from_slice(&data.to_le_bytes());
+    [file.0, file.1, file.2, 7].iter().for_each(|number| head.extend_from_slice(&number.to_le_bytes()));
+    (head, vec![id.wrapping_mul(31).wrapping_add(5); usize::from(data)])
+}
+
+/// A record body with these block references and this main data.
+pub fn blocks_and_data(blocks: &[(Vec<u8>, Vec<u8>)], data: &[u8]) -> Vec<u8> {
+    let mut body: Vec<u8> = blocks.iter().flat_map(|block| block.0.clone()).collect();
+    let mut main = main_data(data);
+    let head = main.len() - data.len();
+    body.extend(main.drain(..head));
+    body.extend(blocks.iter().flat_map(|block| block.1.clone()));
+    body.extend(main);
+    body
+}
+
+/// Numbers as they stand in main data.
+pub fn words(words: &[u32]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_le_bytes()).collect()
+}

@@ -1,4 +1,11 @@
-//! WAL made by hand (`forge.rs`), and the framer over it (`framing.rs`).
+//! WAL made by hand (`forge.rs`), the framer over it (`framing.rs`), and the filter: random histories (`history.rs`) through
+//! it and through a plain second filter (`reference.rs`), for any chunks, cuts, restarts and reading positions
+//! (`filtering.rs`); single rules (`rules.rs`); stored bytes (`stored.rs`).
 
+mod filtering;
 mod forge;
 mod framing;
+mod history;
+mod reference;
+mod rules;
+mod stored;

@@ -1,0 +1,70 @@
+//! Where a merged no-op begins that was stored: what the filter asks about on 16 ([`super::FormHistory`]).
+
+use segments::Lsn;
+
+use super::format::WalFormat;
+use super::pieces::form::{Form, Run};
+use super::pieces::item::Pieces;
+use crate::BodyError;
+
+/// Looks for the merged no-op that holds a position, in bodies from an entry at or before it onwards.
+#[derive(Debug)]
+pub struct RunFinder {
+    format: WalFormat,
+    wanted: u64,
+    form: Option<Form>,
+}
+
+/// What a body told.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Found {
+    /// Ask the next body, or [`RunFinder::finish`].
+    NotYet,
+    /// The position lies in the no-op that begins here.
+    Inside(Lsn),
+    /// It lies in no no-op.
+    Outside,
+}
+
+impl RunFinder {
+    /// Looks for the no-op that holds `wanted`.
+    #[must_use]
+    pub fn new(format: WalFormat, wanted: Lsn) -> Self {
+        Self { format, wanted: wanted.get(), form: None }
+    }
+
+    /// Looks into the next body.
+    ///
+    /// # Errors
+    /// `Corrupt` if it is none, or does not follow the one before.
+    pub fn push(&mut self, body: &[u8]) -> Result<Found, BodyError> {
+        let mut pieces = Pieces::new(body)?;
+        let form = self.form.get_or_insert_with(|| Form::of(&pieces.header));
+        form.enter(&pieces)?;
+        while let Some(item) = pieces.next()? {
+            let step = form.take(self.format, &item)?;
+            for (run, _) in step.closed.iter().flatten() {
+                if let Some(start) = holds(self.format, *run, self.wanted) {
+                    return Ok(Found::Inside(start));
+                }
+            }
+            let passed = form.run.map_or(form.position, |run| run.begin);
+            if passed > self.wanted {
+                return Ok(Found::Outside);
+            }
+        }
+        Ok(Found::NotYet)
+    }
+
+    /// There are no more bodies.
+    #[must_use]
+    pub fn finish(self) -> Found {
+        let run = self.form.and_then(|form| form.run);
+        run.and_then(|run| holds(self.format, run, self.wanted)).map_or(Found::Outside, Found::Inside)
+    }
+}
+
+fn holds(format: WalFormat, run: Run, wanted: u64) -> Option<Lsn> {
+    let start = format.record_start(run.begin);
+    (start..run.end).contains(&wanted).then(|| Lsn::new(start))
+}
