@@ -177,7 +177,7 @@ impl Form {
 
     fn noop(&mut self, format: WalFormat, payload: u64) -> Result<Step, BodyError> {
         let a_record = (RECORD_HEADER_BYTES as u64..=u64::from(RECORD_BYTES_MAX) + GRID_BYTES).contains(&payload);
-        if !a_record && !(payload == 0 && self.continues) {
+        if !(a_record || (payload == 0 && self.continues)) {
             return Err(corrupt("no-op in WAL pieces", "a length that records have", payload));
         }
         let before = if self.continues { None } else { self.close(format) };
