@@ -2,6 +2,8 @@
 
 #[path = "fuzz/src/bodies.rs"]
 mod bodies;
+#[path = "fuzz/src/clients.rs"]
+mod clients;
 #[path = "fuzz/src/memory.rs"]
 mod memory;
 #[path = "fuzz/src/sums.rs"]
@@ -15,7 +17,7 @@ static MEMORY: memory::Counting = memory::Counting;
 #[test]
 fn the_whole_corpus_is_decoded_within_its_limits() {
     let corpus = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fuzz/corpus");
-    for (name, decode) in targets::TARGETS.iter().chain(bodies::TARGETS) {
+    for (name, decode) in targets::TARGETS.iter().chain(bodies::TARGETS).chain(clients::TARGETS) {
         let mut inputs = 0;
         for file in std::fs::read_dir(corpus.join(name)).expect("each target has a corpus") {
             let path = file.expect("listed").path();

@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use replay::walsender::ServerLimits;
+use replay::walsender::{ServerLimits, SessionState};
 use segments::Lsn;
 use setup::account::{give, server_account};
 use setup::postgres::Postgres;
@@ -92,7 +92,10 @@ async fn receive(
     let directory = format!("--directory={}", into.display());
     let command = receivewal(server, conninfo, &[arguments, &["--no-loop", &end, &directory]].concat());
     let receiving = tokio::spawn(program(command));
-    let is_there = async || !walsender.server.sessions().is_empty() || receiving.is_finished();
+    let is_there = async || {
+        let mut sessions = walsender.server.sessions().into_iter();
+        receiving.is_finished() || sessions.any(|session| session.state != SessionState::Idle)
+    };
     wait_until("pg_receivewal streams", is_there).await;
     for _ in 0..12 {
         write(server, 200).await;

@@ -6,6 +6,8 @@ use std::sync::LazyLock;
 
 #[cfg(feature = "bodies")]
 mod bodies;
+#[cfg(feature = "bodies")]
+mod clients;
 mod memory;
 mod sums;
 mod targets;
@@ -14,13 +16,13 @@ mod targets;
 static MEMORY: memory::Counting = memory::Counting;
 
 #[cfg(feature = "bodies")]
-use bodies::TARGETS as BODIES;
+const OF_REPLAY: [&[targets::Target]; 2] = [bodies::TARGETS, clients::TARGETS];
 #[cfg(not(feature = "bodies"))]
-const BODIES: &[targets::Target] = &[];
+const OF_REPLAY: [&[targets::Target]; 0] = [];
 
 static TARGET: LazyLock<fn(&[u8])> = LazyLock::new(|| {
     let name = std::env::var("WALSPOOL_FUZZ_TARGET").expect("WALSPOOL_FUZZ_TARGET names a target");
-    let mut all = targets::TARGETS.iter().chain(BODIES);
+    let mut all = targets::TARGETS.iter().chain(OF_REPLAY.into_iter().flatten());
     all.find(|(known, _)| *known == name).unwrap_or_else(|| panic!("{name} is no target")).1
 });
 
