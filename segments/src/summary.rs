@@ -80,7 +80,8 @@ impl SegmentSummary {
             entry_count: 0,
             group_count: 0,
             used_bytes: geometry.content_start(),
-            index: Vec::new(),
+            // As many as fit the footer, so that no group of a segment waits for memory.
+            index: Vec::with_capacity(index_entries_max(geometry) as usize),
             leading_entries: 0,
             index_stride: index_stride(geometry),
             digest: Sha256::new(),

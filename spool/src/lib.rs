@@ -133,6 +133,7 @@ mod maintenance;
 mod mark;
 mod options;
 mod pool;
+mod preparing;
 mod read_only;
 mod recovery;
 pub mod registers;

@@ -13,9 +13,9 @@ use crate::disk::{AlignedBuffer, Disk, DiskFile, write_all_at};
 use crate::error::{IoContext, Result};
 use crate::layout::segment_path;
 use crate::mark::Marks;
-use crate::pool::Wanted;
+use crate::preparing;
 use crate::shared::{Drive, Shared};
-use crate::stream::{SegmentEntry, SegmentState, lock};
+use crate::stream::{SegmentState, lock};
 use crate::sync::{Condvar, Mutex, PoisonError, wait_for};
 use crate::writer::{FullSegment, PanicGuard};
 
@@ -136,6 +136,17 @@ impl<F> Maintenance<F> {
             return Some(Job::Prepare(stream));
         }
         assert!(jobs.prepare.is_empty(), "preparing comes first");
+        self.next_other(&mut jobs, now, mark_idle, confirm_delay)
+    }
+
+    /// The most urgent job that is due and prepares nothing.
+    fn next_other(
+        &self,
+        jobs: &mut Jobs<F>,
+        now: Duration,
+        mark_idle: Duration,
+        confirm_delay: Duration,
+    ) -> Option<Job<F>> {
         if let Some((stream, full)) = jobs.seals.pop_front() {
             return Some(Job::Seal(stream, Box::new(full)));
         }
@@ -169,7 +180,23 @@ impl<F> Maintenance<F> {
         true
     }
 
-    fn was_urgent(&self, stream: StreamKind) -> bool {
+    /// True where a group waits for a segment of any stream, or the store is being closed.
+    pub(crate) fn is_hurried(&self) -> bool {
+        let jobs = lock(&self.jobs);
+        assert!(jobs.urgent.len() <= StreamKind::PERMANENT.len(), "one request per stream: {:?}", jobs.urgent);
+        jobs.stop || !jobs.urgent.is_empty()
+    }
+
+    /// Sleeps until a job may be due, for at most `timeout`.
+    pub(crate) fn pause(&self, timeout: Duration) {
+        let jobs = lock(&self.jobs);
+        if !jobs.stop && jobs.seals.is_empty() {
+            drop(wait_for(&self.wake, jobs, timeout));
+        }
+    }
+
+    /// True where the stream's segment was waited for. It is no longer.
+    pub(crate) fn was_urgent(&self, stream: StreamKind) -> bool {
         let mut jobs = lock(&self.jobs);
         let before = jobs.urgent.len();
         jobs.urgent.retain(|urgent| *urgent != stream);
@@ -198,10 +225,28 @@ pub(crate) fn run<D: Disk>(shared: &Arc<Shared<D>>) {
 
 /// Does the most urgent job that is due. False when there is none. A failure poisons the store.
 pub(crate) fn step<D: Disk>(shared: &Shared<D>) -> bool {
-    let (now, options) = (shared.environment.clock.elapsed(), &shared.options);
-    let Some(job) = shared.maintenance.next_job(now, options.mark_idle, options.confirm_delay) else { return false };
+    do_job(shared, |maintenance, now| {
+        let options = &shared.options;
+        maintenance.next_job(now, options.mark_idle, options.confirm_delay)
+    })
+}
+
+/// As [`step`], but begins to prepare nothing: for whoever is about to.
+pub(crate) fn step_beside<D: Disk>(shared: &Shared<D>) -> bool {
+    do_job(shared, |maintenance, now| {
+        let options = &shared.options;
+        maintenance.next_other(&mut lock(&maintenance.jobs), now, options.mark_idle, options.confirm_delay)
+    })
+}
+
+fn do_job<D: Disk>(
+    shared: &Shared<D>,
+    next: impl FnOnce(&Maintenance<D::File>, Duration) -> Option<Job<D::File>>,
+) -> bool {
+    let now = shared.environment.clock.elapsed();
+    let Some(job) = next(&shared.maintenance, now) else { return false };
     let done = match job {
-        Job::Prepare(stream) => prepare(shared, stream),
+        Job::Prepare(stream) => preparing::prepare(shared, stream),
         Job::Seal(stream, full) => seal(shared, stream, &full),
         Job::Marks => settle_marks(shared),
         Job::Confirms => confirm(shared, now),
@@ -218,43 +263,6 @@ fn confirm<D: Disk>(shared: &Shared<D>, now: Duration) -> Result<()> {
         shared.maintenance.note_confirmed(now);
     }
     Ok(())
-}
-
-/// One prepared segment waits in each stream that is written to. A full disk matters only when a group waits for it:
-/// otherwise the next need asks again. A failed sync always does: nothing is known about the folder or the file any
-/// more, and a second sync would say nothing.
-fn prepare<D: Disk>(shared: &Shared<D>, kind: StreamKind) -> Result<()> {
-    let stream = shared.stream(kind);
-    if !stream.prepared().is_empty() {
-        shared.maintenance.was_urgent(kind);
-        return Ok(());
-    }
-    let segment = stream.table().next_id();
-    assert!(segment.get() > 0, "segments count from one");
-    let wanted = Wanted { stream: kind, epoch: stream.epoch, geometry: stream.geometry, segment };
-    let prepared = lock(&shared.pool).prepare(&wanted);
-    let urgent = shared.maintenance.was_urgent(kind);
-    match prepared {
-        Ok(prepared) => {
-            let geometry = &stream.geometry;
-            let (start, size) = (geometry.content_start(), geometry.segment_bytes);
-            assert!(prepared.header.segment == segment && prepared.header.stream == kind);
-            assert_eq!(prepared.header.epoch, stream.epoch);
-            assert_eq!(prepared.header.geometry, stream.geometry);
-            stream.table().add(SegmentEntry::empty(segment, prepared.header.incarnation, start, size));
-            let mut waiting = stream.prepared();
-            waiting.push_back(prepared);
-            assert_eq!(waiting.len(), 1, "one prepared segment waits");
-            drop(waiting);
-            shared.hub.signal();
-            Ok(())
-        }
-        Err(error) if urgent || error.is_failed_sync() => Err(error),
-        Err(error) => {
-            tracing::warn!(stream = %kind, %error, "no segment could be prepared ahead; asked again when it is needed");
-            Ok(())
-        }
-    }
 }
 
 /// Writes the footer of a segment whose groups are all durable, then the mark.

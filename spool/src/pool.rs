@@ -40,6 +40,52 @@ pub(crate) struct Wanted {
     pub(crate) segment: SegmentId,
 }
 
+/// A file of the pool that becomes a segment.
+#[derive(Debug)]
+pub(crate) struct Unready<F> {
+    path: PathBuf,
+    file: F,
+    is_new: bool,
+    is_written_out: bool,
+}
+
+impl<F: DiskFile> Unready<F> {
+    fn reserve(&self, geometry: &Geometry) -> Result<()> {
+        assert_eq!(geometry.check(), Ok(()), "sizes are checked where they are read");
+        if !self.file.try_lock_exclusive().doing("lock", &self.path)? {
+            let message = "another process has a file that was just made";
+            return Err(Error::io("lock", &self.path, std::io::Error::other(message)));
+        }
+        self.file.allocate(geometry.segment_bytes).doing("allocate", &self.path)
+    }
+
+    /// Step 1, where it is not done yet. Before each piece `pace` is told how much lies behind it, waits as long as it likes,
+    /// and says how long the piece may be.
+    ///
+    /// # Errors
+    /// What the disk says.
+    pub(crate) fn write_out(&mut self, geometry: &Geometry, mut pace: impl FnMut(u64) -> usize) -> Result<()> {
+        if self.is_written_out {
+            return Ok(());
+        }
+        let (block_bytes, path) = (geometry.block_bytes, &self.path);
+        assert!(geometry.segment_bytes.is_multiple_of(u64::from(block_bytes)), "whole blocks are written out");
+        let zeros = AlignedBuffer::zeroed(ZEROS_BYTES.min(geometry.segment_bytes as usize));
+        let mut offset = 0;
+        while offset < geometry.segment_bytes {
+            let wanted_bytes = pace(offset).min(zeros.len());
+            let bytes = (geometry.segment_bytes - offset).min(wanted_bytes as u64);
+            assert!(bytes > 0 && bytes.is_multiple_of(u64::from(block_bytes)), "each piece brings it forward");
+            write_all_at(&self.file, &zeros[..bytes as usize], offset, block_bytes).doing("write", path)?;
+            offset += bytes;
+        }
+        assert_eq!(offset, geometry.segment_bytes);
+        self.file.sync_all().doing("sync", path)?;
+        self.is_written_out = true;
+        Ok(())
+    }
+}
+
 /// The free files of a store and where they lie.
 #[derive(Debug)]
 pub(crate) struct Pool<D: Disk> {
@@ -53,8 +99,8 @@ pub(crate) struct Pool<D: Disk> {
     last_number: u64,
 }
 
-/// Zeros are written out in pieces of this size.
-const ZEROS_BYTES: usize = 1 << 20;
+/// Zeros are written out in pieces of at most this size.
+pub(crate) const ZEROS_BYTES: usize = 1 << 20;
 const _: () = assert!(ZEROS_BYTES.is_multiple_of(AlignedBuffer::ALIGNMENT));
 
 impl<D: Disk> Pool<D> {
@@ -130,33 +176,35 @@ impl<D: Disk> Pool<D> {
         Ok(())
     }
 
-    /// Makes a segment ready for its first group.
+    /// Begins to make a segment ready: a recycled file, or a new one. What is left to be written out is written by the
+    /// caller, who does not hold the pool meanwhile.
     ///
     /// # Errors
     /// What the disk says. The unfinished file is removed as far as possible; asking again starts anew.
-    pub(crate) fn prepare(&mut self, wanted: &Wanted) -> Result<Prepared<D::File>> {
+    pub(crate) fn begin(&mut self, wanted: &Wanted) -> Result<Unready<D::File>> {
         assert_eq!(wanted.geometry.check(), Ok(()), "sizes are checked where they are read");
         assert!(wanted.segment.get() > 0, "segments count from one");
-        let (path, file) = match self.take_free(&wanted.geometry)? {
+        let unready = match self.take_free(&wanted.geometry)? {
             Some(free) => free,
-            None => self.write_out(&wanted.geometry)?,
+            None => self.make_new(&wanted.geometry)?,
         };
-        assert!(path.starts_with(&self.dir), "files are made ready in the pool");
-        let finished = self.finish(wanted, &path, file);
-        assert!(
-            finished.as_ref().map_or(true, |ready| ready.header.segment == wanted.segment),
-            "the one that was asked for"
-        );
-        if finished.is_err() {
-            // Left under its name in the pool, it is either free (and whole) or unfinished; both are safe.
-            self.free.retain(|free| *free != path);
+        assert!(unready.path.starts_with(&self.dir), "files are made ready in the pool");
+        assert!(!self.free.contains(&unready.path), "a file that is used is not free");
+        Ok(unready)
+    }
+
+    /// Gives a new file up that could not be written out, so that a full disk has its space back at once. If this fails
+    /// too, opening removes it. A recycled one stays as it is, free.
+    pub(crate) fn give_up(&self, unready: &Unready<D::File>) {
+        assert!(unready.path.starts_with(&self.dir), "files are made ready in the pool");
+        if unready.is_new {
+            let removed = self.disk.unlink(&unready.path);
+            tracing::debug!(path = %unready.path.display(), ?removed, "unfinished segment given up");
         }
-        assert!(!self.free.contains(&path), "a file that is used is not free");
-        finished
     }
 
     /// A recycled file of the right size that no reader holds any more.
-    fn take_free(&mut self, geometry: &Geometry) -> Result<Option<(PathBuf, D::File)>> {
+    fn take_free(&mut self, geometry: &Geometry) -> Result<Option<Unready<D::File>>> {
         assert!(self.free.len() <= self.free_max, "no more are kept than are wanted");
         for index in 0..self.free.len() {
             let path = self.free[index].clone();
@@ -173,64 +221,30 @@ impl<D: Disk> Pool<D> {
             let taken = self.free.remove(index);
             assert_eq!(taken, path, "the file that was looked at");
             assert!(!self.free.contains(&path), "a free file is listed once");
-            let punched = file.allocated().doing("measure", &path)? < geometry.segment_bytes;
-            if punched {
-                self.write_zeros(&file, &path, geometry)?;
-            }
-            return Ok(Some((path, file)));
+            let has_blocks = file.allocated().doing("measure", &path)? >= geometry.segment_bytes;
+            return Ok(Some(Unready { path, file, is_new: false, is_written_out: has_blocks }));
         }
         Ok(None)
     }
 
-    /// A new file with all its blocks written out.
-    fn write_out(&mut self, geometry: &Geometry) -> Result<(PathBuf, D::File)> {
+    /// A new file with its blocks reserved.
+    fn make_new(&mut self, geometry: &Geometry) -> Result<Unready<D::File>> {
         let path = self.new_path(UNFINISHED_SUFFIX);
         assert!(path.starts_with(&self.dir), "files are made in the pool");
         assert!(!self.free.contains(&path), "an unfinished file is not free");
         let file = self.disk.create(&path, geometry.block_bytes).doing("create", &path)?;
-        let written = self.write_new(&file, &path, geometry);
-        match written {
-            Ok(()) => Ok((path, file)),
-            Err(error) => {
-                // Gives the space back at once where the disk is full. If this fails too, opening removes it.
-                let removed = self.disk.unlink(&path);
-                tracing::debug!(path = %path.display(), ?removed, "unfinished segment given up");
-                Err(error)
-            }
+        let unready = Unready { path, file, is_new: true, is_written_out: false };
+        let reserved = unready.reserve(geometry);
+        if reserved.is_err() {
+            self.give_up(&unready);
         }
+        reserved.map(|()| unready)
     }
 
-    fn write_new(&self, file: &D::File, path: &Path, geometry: &Geometry) -> Result<()> {
-        assert!(path.starts_with(&self.dir), "files are made in the pool");
-        assert_eq!(geometry.check(), Ok(()), "sizes are checked where they are read");
-        if !file.try_lock_exclusive().doing("lock", path)? {
-            return Err(Error::io(
-                "lock",
-                path,
-                std::io::Error::other("another process has a file that was just made"),
-            ));
-        }
-        file.allocate(geometry.segment_bytes).doing("allocate", path)?;
-        self.write_zeros(file, path, geometry)
-    }
-
-    fn write_zeros(&self, file: &D::File, path: &Path, geometry: &Geometry) -> Result<()> {
-        assert!(geometry.segment_bytes.is_multiple_of(u64::from(geometry.block_bytes)));
-        let zeros = AlignedBuffer::zeroed(ZEROS_BYTES.min(geometry.segment_bytes as usize));
-        assert!(zeros.len().is_multiple_of(geometry.block_bytes as usize), "whole blocks are written out");
-        let mut offset = 0;
-        while offset < geometry.segment_bytes {
-            let bytes = (geometry.segment_bytes - offset).min(zeros.len() as u64);
-            assert!(bytes > 0, "each piece brings it forward");
-            write_all_at(file, &zeros[..bytes as usize], offset, geometry.block_bytes).doing("write", path)?;
-            offset += bytes;
-        }
-        assert_eq!(offset, geometry.segment_bytes);
-        file.sync_all().doing("sync", path)
-    }
-
-    /// Steps 2 to 4.
-    fn finish(&mut self, wanted: &Wanted, path: &Path, file: D::File) -> Result<Prepared<D::File>> {
+    /// Steps 2 to 4. After an error the file keeps its name in the pool: it is free and whole, or unfinished; both are safe.
+    pub(crate) fn finish(&mut self, wanted: &Wanted, unready: Unready<D::File>) -> Result<Prepared<D::File>> {
+        assert!(unready.is_written_out, "step 1 comes first");
+        let Unready { ref path, file, .. } = unready;
         assert!(StreamKind::PERMANENT.contains(&wanted.stream), "{} has no folder", wanted.stream);
         assert!(path.starts_with(&self.dir), "files are made ready in the pool");
         let header = SegmentHeader {
@@ -287,6 +301,16 @@ fn segment_identities<D: Disk>(disk: &D, store_dir: &Path) -> Result<HashSet<Fil
         }
     }
     Ok(found)
+}
+
+#[cfg(test)]
+impl<D: Disk> Pool<D> {
+    /// All steps at once.
+    fn prepare(&mut self, wanted: &Wanted) -> Result<Prepared<D::File>> {
+        let mut unready = self.begin(wanted)?;
+        unready.write_out(&wanted.geometry, |_| ZEROS_BYTES).inspect_err(|_| self.give_up(&unready))?;
+        self.finish(wanted, unready)
+    }
 }
 
 #[cfg(test)]

@@ -64,6 +64,11 @@ impl<F> Looked<F> {
     }
 }
 
+/// Threads that look at sealed segments side by side: as many as keep a device busy with small reads.
+const READERS: usize = 8;
+/// Fewer segments than this are looked at before the threads would have begun.
+const SIDE_BY_SIDE_MIN: usize = 16;
+
 /// Pause between two attempts to take a killed writer's lock.
 const LOCK_PAUSE: Duration = Duration::from_millis(10);
 const _: () = assert!(LOCK_PAUSE.as_millis() > 0, "the wait is divided by it");
@@ -79,9 +84,12 @@ impl<D: Disk> Examination<'_, D> {
         self.disk.sync_dir(&dir).doing("sync", &dir)?;
         let (below_start, kept): (Vec<_>, Vec<_>) =
             self.segments(marks.stream)?.into_iter().partition(|segment| *segment < marks.start.segment);
+        let mut sealed = self.look_at_sealed(marks, &kept);
+        assert!(sealed.len() <= kept.len(), "no more than there are");
         let mut looked: Vec<Looked<D::File>> = Vec::new();
         for (index, segment) in kept.iter().enumerate() {
-            match self.look(marks, *segment, known) {
+            let seen = sealed.get_mut(index).and_then(Option::take);
+            match seen.map_or_else(|| self.look(marks, *segment, known), Ok) {
                 Ok(found) => looked.push(found),
                 Err(error) => {
                     let after = || self.first_seqno_of(marks, kept.get(index + 1..).unwrap_or_default());
@@ -138,25 +146,11 @@ impl<D: Disk> Examination<'_, D> {
     fn look(&self, marks: &StreamMarks, segment: SegmentId, known: Option<KnownEnd>) -> Result<Looked<D::File>> {
         assert!(segment >= marks.start.segment, "what lies below the start is not looked at");
         assert!(known.is_none_or(|known| known.segment.get() > 0), "segments count from one: {known:?}");
-        let expected = Expected {
-            store: self.store,
-            stream: marks.stream,
-            epoch: marks.epoch,
-            geometry: marks.geometry,
-            segment,
-            path: segment_path(self.dir, marks.stream, segment),
-        };
-        let block_bytes = marks.geometry.block_bytes;
-        // A footer that was written by a recovery just before a kill may not be durable yet: at and above the mark
-        // every segment is synced before it is believed.
-        if segment < marks.mark.segment {
-            let file =
-                self.disk.open(&expected.path, Access::ReadDirect { block_bytes }).doing("open", &expected.path)?;
-            let header = read_header(&file, &expected)?;
-            if let Some(footer) = read_footer(&file, &header, &expected)? {
-                return Ok(Looked { expected, header, found: Found::Sealed { footer, unsettled: None } });
-            }
+        if let Some(sealed) = self.look_at_footer(marks, segment)? {
+            return Ok(sealed);
         }
+        let expected = self.expected(marks, segment);
+        let block_bytes = marks.geometry.block_bytes;
         let file = self.disk.open(&expected.path, Access::Write { block_bytes }).doing("open", &expected.path)?;
         self.lock_writer(&file, &expected.path)?;
         file.sync_all().doing("sync", &expected.path)?;
@@ -168,6 +162,45 @@ impl<D: Disk> Examination<'_, D> {
         }
         let (scan, is_cut) = scan_known(&file, &header, &expected, marks, known)?;
         Ok(Looked { expected, header, found: Found::Unsealed { file, scan: Box::new(scan), is_cut } })
+    }
+
+    fn expected(&self, marks: &StreamMarks, segment: SegmentId) -> Expected {
+        let (store, stream, epoch, geometry) = (self.store, marks.stream, marks.epoch, marks.geometry);
+        Expected { store, stream, epoch, geometry, segment, path: segment_path(self.dir, stream, segment) }
+    }
+
+    /// A segment whose footer can be believed as it is read. A footer that was written by a recovery just before a kill may
+    /// not be durable yet: at and above the mark every segment is synced before it is believed.
+    fn look_at_footer(&self, marks: &StreamMarks, segment: SegmentId) -> Result<Option<Looked<D::File>>> {
+        if segment >= marks.mark.segment {
+            return Ok(None);
+        }
+        let expected = self.expected(marks, segment);
+        let access = Access::ReadDirect { block_bytes: marks.geometry.block_bytes };
+        let file = self.disk.open(&expected.path, access).doing("open", &expected.path)?;
+        let header = read_header(&file, &expected)?;
+        assert!(header.segment == segment && header.stream == marks.stream, "a header is checked where it is read");
+        let footer = read_footer(&file, &header, &expected)?;
+        Ok(footer.map(|footer| Looked { expected, header, found: Found::Sealed { footer, unsettled: None } }))
+    }
+
+    /// Below the mark nearly every segment is sealed, and there may be thousands. Each is two reads that wait for the device,
+    /// so several are looked at side by side. What is not found sealed, for whatever reason, is looked at again in its turn.
+    fn look_at_sealed(&self, marks: &StreamMarks, kept: &[SegmentId]) -> Vec<Option<Looked<D::File>>> {
+        let below_mark = kept.partition_point(|segment| *segment < marks.mark.segment);
+        if self.drive == Drive::Manual || cfg!(feature = "shuttle") || below_mark < SIDE_BY_SIDE_MIN {
+            return Vec::new();
+        }
+        let share = below_mark.div_ceil(READERS);
+        let look = |segment: &SegmentId| self.look_at_footer(marks, *segment).ok().flatten();
+        let found: Vec<_> = std::thread::scope(|scope| {
+            let shares = kept[..below_mark].chunks(share);
+            let readers: Vec<_> =
+                shares.map(|share| scope.spawn(move || share.iter().map(look).collect::<Vec<_>>())).collect();
+            readers.into_iter().flat_map(|reader| reader.join().expect("a look does not panic")).collect()
+        });
+        assert_eq!(found.len(), below_mark, "each was looked at once");
+        found
     }
 
     fn lock_writer(&self, file: &D::File, path: &Path) -> Result<()> {
