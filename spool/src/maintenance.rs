@@ -147,6 +147,7 @@ impl<F> Maintenance<F> {
         mark_idle: Duration,
         confirm_delay: Duration,
     ) -> Option<Job<F>> {
+        assert!(jobs.urgent.len() <= StreamKind::PERMANENT.len(), "one request per stream: {:?}", jobs.urgent);
         if let Some((stream, full)) = jobs.seals.pop_front() {
             return Some(Job::Seal(stream, Box::new(full)));
         }
@@ -190,6 +191,8 @@ impl<F> Maintenance<F> {
     /// Sleeps until a job may be due, for at most `timeout`.
     pub(crate) fn pause(&self, timeout: Duration) {
         let jobs = lock(&self.jobs);
+        assert!(timeout > Duration::ZERO, "a pause has a length");
+        assert!(jobs.prepare.len() <= StreamKind::PERMANENT.len(), "one request per stream: {:?}", jobs.prepare);
         if !jobs.stop && jobs.seals.is_empty() {
             drop(wait_for(&self.wake, jobs, timeout));
         }

@@ -69,6 +69,7 @@ impl<F: DiskFile> Unready<F> {
             return Ok(());
         }
         let (block_bytes, path) = (geometry.block_bytes, &self.path);
+        assert!(ZEROS_BYTES.is_multiple_of(block_bytes as usize), "pieces are whole blocks");
         assert!(geometry.segment_bytes.is_multiple_of(u64::from(block_bytes)), "whole blocks are written out");
         let zeros = AlignedBuffer::zeroed(ZEROS_BYTES.min(geometry.segment_bytes as usize));
         let mut offset = 0;
@@ -197,6 +198,7 @@ impl<D: Disk> Pool<D> {
     /// too, opening removes it. A recycled one stays as it is, free.
     pub(crate) fn give_up(&self, unready: &Unready<D::File>) {
         assert!(unready.path.starts_with(&self.dir), "files are made ready in the pool");
+        assert!(!self.free.contains(&unready.path), "a file that is used is not free");
         if unready.is_new {
             let removed = self.disk.unlink(&unready.path);
             tracing::debug!(path = %unready.path.display(), ?removed, "unfinished segment given up");

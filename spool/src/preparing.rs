@@ -64,6 +64,7 @@ pub(crate) fn prepare<D: Disk>(shared: &Shared<D>, kind: StreamKind) -> Result<(
 }
 
 fn make_ready<D: Disk>(shared: &Shared<D>, wanted: &Wanted) -> Result<Prepared<D::File>> {
+    assert!(wanted.segment > shared.stream(wanted.stream).table().durable().segment, "behind the content");
     let mut unready = lock(&shared.pool).begin(wanted)?;
     let begun = shared.environment.clock.elapsed();
     // The pool is free meanwhile: retention gives files to it.
@@ -84,6 +85,7 @@ fn make_ready<D: Disk>(shared: &Shared<D>, wanted: &Wanted) -> Result<Prepared<D
 /// Waits until the next zeros are due, doing meanwhile what else is due, and says how many.
 fn pace<D: Disk>(shared: &Shared<D>, wanted: &Wanted, begun: Duration, done_bytes: u64) -> usize {
     assert!(done_bytes < wanted.geometry.segment_bytes, "something is left to be written out");
+    assert_eq!(shared.drive, Drive::Threads, "without threads nobody appends meanwhile");
     while !shared.is_ended() && !shared.maintenance.is_hurried() {
         let elapsed = shared.environment.clock.elapsed().saturating_sub(begun);
         if done_bytes < due_bytes(appended_bytes(shared, wanted), elapsed) {
@@ -100,6 +102,7 @@ fn pace<D: Disk>(shared: &Shared<D>, wanted: &Wanted, begun: Duration, done_byte
 fn appended_bytes<D: Disk>(shared: &Shared<D>, wanted: &Wanted) -> u64 {
     let durable = shared.stream(wanted.stream).table().durable();
     assert!(durable.segment < wanted.segment, "nothing is durable in what is not ready");
+    assert!(durable.offset <= wanted.geometry.content_end(), "content ends before the reserved tail");
     if durable.segment.next() == wanted.segment { durable.offset } else { 0 }
 }
 
@@ -108,6 +111,7 @@ fn due_bytes(appended_bytes: u64, elapsed: Duration) -> u64 {
     let at_least = LEAST_BYTES_PER_SECOND.saturating_mul(elapsed.as_millis() as u64) / 1000;
     let due = LEAD_BYTES.saturating_add(appended_bytes + appended_bytes / 4).max(at_least);
     assert!(due > appended_bytes, "zeros are ahead of the appends");
+    assert!(due >= LEAD_BYTES && due >= at_least, "and go on without any");
     due
 }
 

@@ -176,6 +176,7 @@ impl Queue for RingQueue {
             self.sync_all(completions);
         }
         self.collect(completions);
+        assert!(self.syncs.is_empty(), "a sync ends with the reap that follows it");
         assert!(self.in_flight() <= self.depth, "no more is in flight than the queue's depth");
         Ok(())
     }

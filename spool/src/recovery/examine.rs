@@ -172,6 +172,7 @@ impl<D: Disk> Examination<'_, D> {
     /// A segment whose footer can be believed as it is read. A footer that was written by a recovery just before a kill may
     /// not be durable yet: at and above the mark every segment is synced before it is believed.
     fn look_at_footer(&self, marks: &StreamMarks, segment: SegmentId) -> Result<Option<Looked<D::File>>> {
+        assert!(segment >= marks.start.segment, "what lies below the start is not looked at");
         if segment >= marks.mark.segment {
             return Ok(None);
         }
@@ -192,6 +193,7 @@ impl<D: Disk> Examination<'_, D> {
             return Vec::new();
         }
         let share = below_mark.div_ceil(READERS);
+        assert!(share > 0 && below_mark <= kept.len(), "each reader has some to look at");
         let look = |segment: &SegmentId| self.look_at_footer(marks, *segment).ok().flatten();
         let found: Vec<_> = std::thread::scope(|scope| {
             let shares = kept[..below_mark].chunks(share);
@@ -200,6 +202,8 @@ impl<D: Disk> Examination<'_, D> {
             readers.into_iter().flat_map(|reader| reader.join().expect("a look does not panic")).collect()
         });
         assert_eq!(found.len(), below_mark, "each was looked at once");
+        let mut pairs = found.iter().flatten().zip(found.iter().flatten().skip(1));
+        assert!(pairs.all(|(one, next)| one.header.segment < next.header.segment), "and in order");
         found
     }
 

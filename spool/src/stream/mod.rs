@@ -172,6 +172,7 @@ impl<F> Stream<F> {
 
     /// Waits until something about the front changes, for at most `timeout` where there is one. May return early.
     pub(crate) fn wait_changed(&self, front: MutexGuard<'_, Front>, timeout: Option<Duration>) {
+        assert!(timeout.is_none_or(|timeout| timeout > Duration::ZERO), "a wait has a length");
         // Whoever changes the front does so under its lock, and wakes after that: the ticket is from before.
         let ticket = self.changes.ticket();
         drop(front);

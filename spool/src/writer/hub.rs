@@ -54,6 +54,7 @@ impl Hub {
             state = self.wake.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         assert!(state.pending || state.stop, "nobody wakes for nothing");
+        assert!(state.stop || self.is_pending.load(Ordering::SeqCst), "both say the same");
         state.sleeping = false;
         state.pending = false;
         self.is_pending.store(false, Ordering::SeqCst);
