@@ -58,12 +58,22 @@ def environment():
     return found
 
 
+def is_current(program):
+    """Whether it is younger than all that it is made of. Cargo would compile RocksDB anew where libclang lies elsewhere."""
+    sources = [HERE / "Cargo.toml", HERE / "Cargo.lock", *HERE.glob("src/*.rs")]
+    return program.exists() and program.stat().st_mtime > max(source.stat().st_mtime for source in sources)
+
+
 def main():
     target = Path(os.environ.get("CARGO_TARGET_DIR") or REPOSITORY / "target") / "peers"
+    program = target / "release" / "walspool-peers"
+    if is_current(program):
+        print(program)
+        return
     command = ["cargo", "build", "--release", "--locked", "--manifest-path", str(HERE / "Cargo.toml"), "--target-dir", str(target)]
     if subprocess.run(command, env=environment(), stdout=sys.stderr).returncode:
         fail("the peers could not be built")
-    print(target / "release" / "walspool-peers")
+    print(program)
 
 
 if __name__ == "__main__":
