@@ -8,7 +8,7 @@ use setup::postgres::StopMode;
 
 use crate::on_every_major;
 use crate::support::{LATER, SOON, parse_lsn};
-use crate::world::{DATABASE, SEGMENT_BYTES, SLOT, World, assert_equal_to, recover, wait_until, write_rows};
+use crate::world::{DATABASE, SEGMENT_BYTES, SLOT, World, assert_equal_to, inspect, recover, wait_until, write_rows};
 
 on_every_major!(every_byte_is_the_sources);
 
@@ -79,6 +79,21 @@ async fn every_byte_is_the_sources(major: u32) {
     let since_peer: Vec<PathBuf> = vec![pg_wal, receivewal];
     assert_eq!(assert_equal_to(&exported, &document, &since_peer), compared);
     assert!(compared > 15, "{compared} segments");
+    looks_sound(&world).await;
+}
+
+/// `verify` finds nothing, and `dump` shows every WAL record by its resource manager.
+async fn looks_sound(world: &World) {
+    let store = PathBuf::from(&world.document.store);
+    let verified = inspect(&["verify"], &store).await;
+    assert_eq!(verified.code, Some(0), "{}{}", verified.stdout, verified.stderr);
+    let dumped = inspect(&["dump", "--stream", "wal"], &store).await;
+    assert_eq!(dumped.code, Some(0), "{}", dumped.stderr);
+    for word in ["wal_begin", "wal_bytes", "Heap", "XLOG", "Transaction", "LogicalMessage"] {
+        assert!(dumped.stdout.contains(word), "{word} is not shown");
+    }
+    let counted = inspect(&["dump", "--stream", "wal", "-z=record"], &store).await;
+    assert!(counted.code == Some(0) && counted.stdout.contains("Btree"), "{}{}", counted.stdout, counted.stderr);
 }
 
 /// Checkpoints and segment switches.

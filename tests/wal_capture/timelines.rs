@@ -73,7 +73,7 @@ async fn a_server_that_does_not_descend_is_refused(major: u32) {
     write_rows(&world.source, 200, 20).await;
     let level = world.wait_level(&mut daemon, LATER).await;
     assert_eq!(daemon.terminate(SOON).await.expect("ended"), Some(0));
-    let before = crate::support::folder_digest(&std::path::Path::new(&world.document.store).join("wal"));
+    let end = world.export("before").await.1["end"].clone();
     follow(&mut world, &standby).await;
     let mut daemon = world.launch.run().expect("started");
     let status = world.wait_reason(&mut daemon, "timeline_diverged").await;

@@ -122,6 +122,13 @@ pub async fn wait_level(source: &Postgres, daemon: &mut Walspool, limit: Duratio
     target
 }
 
+/// Runs a command of `walspool-inspect`.
+pub async fn inspect(arguments: &[&str], store: &Path) -> Outcome {
+    let mut command = tokio::process::Command::new(program("walspool-inspect"));
+    command.args(arguments).arg(store);
+    outcome(command, SOON).await.expect("it ran")
+}
+
 pub async fn export(store: &Path, folder: &Path) -> (PathBuf, Value) {
     let mut command = tokio::process::Command::new(program("walspool-inspect"));
     command.arg("--json").arg("export").arg(store).arg("--wal").arg(folder);

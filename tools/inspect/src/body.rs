@@ -1,9 +1,11 @@
 //! What a record's body says, through the parsers of `replay`.
 
 use crate::state;
+use crate::wal::WalBodies;
 use replay::kind;
 use replay::state::{Ledger, Manifest};
 use replay::transaction::{Event, Reader, RecordInput, View, view};
+use replay::wal::WalFormat;
 use segments::{RecordKind, RecordRef, StreamKind};
 
 /// Decodes the bodies of one stream in order.
@@ -11,6 +13,9 @@ pub(crate) struct Bodies {
     stream: StreamKind,
     reader: Reader,
     xid: Option<u32>,
+    wal: WalBodies,
+    /// The transaction that is wanted, for `wal/`.
+    wanted_xid: Option<u32>,
     /// Pieces of a state whose last record has not come yet.
     pieces: Option<Vec<u8>>,
 }
@@ -27,12 +32,20 @@ pub(crate) struct Body {
 
 impl Bodies {
     pub(crate) fn new(stream: StreamKind) -> Self {
-        Self { stream, reader: Reader::new(), xid: None, pieces: None }
+        let wal = WalBodies::new(None, None);
+        Self { stream, reader: Reader::new(), xid: None, wal, wanted_xid: None, pieces: None }
+    }
+
+    /// For `wal/`: whose WAL it is, and the transaction whose records are wanted.
+    pub(crate) fn with_wal(mut self, format: Option<WalFormat>, xid: Option<u32>) -> Self {
+        (self.wal, self.wanted_xid) = (WalBodies::new(format, xid), xid);
+        self
     }
 
     /// Something is missing here: what was begun does not go on.
     pub(crate) fn reset(&mut self) {
         self.reader.reset();
+        self.wal.reset();
         (self.xid, self.pieces) = (None, None);
     }
 
@@ -41,6 +54,10 @@ impl Bodies {
         let mut body = Body { events: Vec::new(), fault: None, xid: None };
         let outcome = match self.stream {
             StreamKind::Txn => self.transaction(record, &mut body.events),
+            StreamKind::Wal => self.wal.decode(record, &mut body.events).map(|has_wanted| {
+                // Records of many transactions share one of the store's: it counts as one of the wanted's.
+                self.xid = self.wanted_xid.filter(|_| has_wanted);
+            }),
             _ => self.state(record, &mut body.events),
         };
         body.fault = outcome.err();

@@ -12,7 +12,7 @@ use crate::range::{Until, plan};
 use crate::registers::Registers;
 use crate::stats::Statistics;
 use crate::walk::{Met, walk};
-use crate::{exit, print};
+use crate::{exit, export, print};
 
 /// What is done with the records that are wanted.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -40,7 +40,10 @@ pub(crate) fn run(common: &Common, selection: &Selection, show: Show, follow: bo
         show,
         start: plan.start,
         until: Until::new(selection.end, plan.entry_end),
-        bodies: Bodies::new(kind),
+        bodies: match kind {
+            StreamKind::Wal => Bodies::new(kind).with_wal(export::format(common, &registers)?, selection.xid),
+            _ => Bodies::new(kind),
+        },
         left: selection.limit.unwrap_or(u64::MAX),
         wanted: 0,
         is_damaged: false,

@@ -75,7 +75,7 @@ fn make(folder: &Path) -> Result<(), InspectError> {
 }
 
 /// Whose WAL it is, by the newest manifest.
-fn format(common: &Common, registers: &Registers) -> Result<Option<WalFormat>, InspectError> {
+pub(crate) fn format(common: &Common, registers: &Registers) -> Result<Option<WalFormat>, InspectError> {
     let mut newest: Option<(Manifest, PhysicalOrigin)> = None;
     let mark = registers.stream(StreamKind::Manifest).map_or_else(Mark::default, |marks| marks.mark);
     let mut pieces = Vec::new();

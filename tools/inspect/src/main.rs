@@ -19,6 +19,7 @@ mod show;
 mod state;
 mod stats;
 mod verify;
+mod wal;
 mod walk;
 
 use std::path::PathBuf;

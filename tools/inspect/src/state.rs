@@ -4,11 +4,11 @@ use replay::physical::Profile;
 use replay::state::{Ledger, Manifest, PhysicalOrigin, TableRecord};
 use replay::transaction::View;
 
-fn map<const N: usize>(fields: [(&str, View); N]) -> View {
+pub(crate) fn map<const N: usize>(fields: [(&str, View); N]) -> View {
     View::Map(fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
 }
 
-fn text(text: impl ToString) -> View {
+pub(crate) fn text(text: impl ToString) -> View {
     View::Text(text.to_string())
 }
 
@@ -24,7 +24,7 @@ fn word(variant: impl std::fmt::Debug) -> View {
     View::Text(word)
 }
 
-fn optional(value: Option<impl ToString>) -> View {
+pub(crate) fn optional(value: Option<impl ToString>) -> View {
     value.map_or(View::Null, text)
 }
 

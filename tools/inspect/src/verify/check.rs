@@ -1,6 +1,7 @@
 //! One segment by itself: every checksum, every padding byte, and what its records say about their order.
 
-use segments::{Footer, Lsn, Mark, SEGMENT_HEADER_BYTES, SegmentHeader, SegmentSummary, Seqno, TimelineId};
+use replay::physical::WalBytes;
+use segments::{Footer, Lsn, Mark, RecordRef, SEGMENT_HEADER_BYTES, SegmentHeader, SegmentSummary, Seqno, TimelineId};
 
 use crate::files::{InspectError, SegmentFile};
 use crate::segment::{Fault, Loaded, Segment, Step, load, load_ends};
@@ -44,6 +45,8 @@ pub(super) struct Content {
     pub(super) cut_chains: u64,
     /// Position of its first and last record.
     pub(super) ends: Option<(At, At)>,
+    /// Where the WAL of its first record begins, if that begins an entry.
+    pub(super) wal_begin: Option<Lsn>,
     /// Bytes that were verified.
     pub(super) verified_bytes: u64,
 }
@@ -70,6 +73,7 @@ fn believed(segment: Segment) -> Content {
         begins_entry: None,
         cut_chains: 0,
         ends: None,
+        wal_begin: None,
         verified_bytes: 0,
     }
 }
@@ -82,6 +86,11 @@ struct Order {
     cut_chains: u64,
     first: Option<At>,
     last: Option<At>,
+    /// End of the last complete entry.
+    entry_end: Option<At>,
+    /// Where the next record of `wal/` has to begin.
+    wal_next: Option<Lsn>,
+    wal_begin: Option<Lsn>,
     stray: Option<u64>,
     faults: Vec<Fault>,
     used_bytes: u64,
@@ -92,6 +101,7 @@ impl Order {
         let Step::Group(group) = step else {
             // What was begun before the gap may have ended in it.
             self.chain_open = false;
+            self.wal_next = None;
             return;
         };
         self.stray = self.stray.or_else(|| group.nonzero_padding());
@@ -99,15 +109,41 @@ impl Order {
         for record in group.records() {
             let meta = &record.meta;
             self.begins_entry.get_or_insert(meta.first);
-            self.cut_chains += u64::from(meta.first && self.chain_open);
+            if meta.first && self.chain_open {
+                // Only an entry's end counts: what was begun and cut off is received again.
+                self.cut_chains += 1;
+                (self.last, self.wal_next) = (self.entry_end, self.entry_end.map(|(_, end)| end));
+            }
             self.chain_open = !meta.last;
             let at = (meta.timeline, meta.lsn);
+            self.wal(&record);
             if let Some(fault) = goes_back(self.last, at, meta.seqno, record.offset) {
                 self.faults.push(fault);
             }
             self.first.get_or_insert(at);
             self.last = Some(at);
+            if meta.last {
+                self.entry_end = Some(at);
+            }
         }
+    }
+
+    /// In `wal/` an entry begins where the last complete one ends, and each of its records where the one before ends.
+    fn wal(&mut self, record: &RecordRef<'_>) {
+        let meta = &record.meta;
+        let Ok(wal) = WalBytes::decode(meta.kind, meta.schema, record.body) else { return };
+        if let Some(next) = self.wal_next.filter(|next| *next != wal.begin) {
+            let what = format!("record {} begins at {}, and the WAL before it ends at {next}", meta.seqno, wal.begin);
+            self.faults.push(Fault { offset: Some(record.offset), records: None, what });
+        }
+        if wal.end() != meta.lsn {
+            let what = format!("record {} has LSN {}, and its WAL ends at {}", meta.seqno, meta.lsn, wal.end());
+            self.faults.push(Fault { offset: Some(record.offset), records: None, what });
+        }
+        if meta.first && self.first.is_none() {
+            self.wal_begin = Some(wal.begin);
+        }
+        self.wal_next = Some(wal.end());
     }
 }
 
@@ -136,6 +172,7 @@ fn verified(segment: Segment, mark: &Mark) -> Content {
         begins_entry: order.begins_entry,
         cut_chains: order.cut_chains,
         ends: order.first.zip(order.last),
+        wal_begin: order.wal_begin,
         verified_bytes: order.used_bytes,
     }
 }

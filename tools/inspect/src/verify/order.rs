@@ -157,8 +157,19 @@ impl Walk {
         }
         let position = content.ends.map(|(position, _)| position);
         let position = position.or(content.footer.as_ref().map(|footer| (footer.first_timeline, footer.first_lsn)));
-        if let Some(fault) = position.and_then(|at| goes_back(self.last_record, at, first, start)) {
+        // A chain that was cut off before this segment is received again, from where the last complete entry ended.
+        let is_cut = content.begins_entry == Some(true) && self.chain_open;
+        let fault = position.filter(|_| !is_cut).and_then(|at| goes_back(self.last_record, at, first, start));
+        if let Some(fault) = fault {
             self.damaged(file, fault);
+        }
+        let ended = self.entry_end.filter(|_| content.begins_entry == Some(true));
+        if let Some((begin, end)) = content.wal_begin.zip(ended).filter(|(begin, end)| begin != end) {
+            self.damaged_at(
+                file,
+                Some(start),
+                format!("its WAL begins at {begin}, and the WAL before it ends at {end}"),
+            );
         }
     }
 

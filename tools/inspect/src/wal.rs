@@ -1,0 +1,143 @@
+//! Bodies of `wal/`: where a history begins, history files, and the records of PostgreSQL's WAL in what was stored.
+
+use replay::kind;
+use replay::physical::{HistoryFile, WalBegin, WalBytes};
+use replay::timeline;
+use replay::transaction::View;
+use replay::wal::{FrameKind, Framer, FramerStart, WalFormat};
+use segments::{RecordRef, TimelineId};
+
+use crate::body::kind_name;
+use crate::state::{map, optional, text};
+
+/// The resource managers by number, as `pg_waldump --rmgr=list` names them (`rmgrlist.h`).
+const MANAGERS: [&str; 22] = [
+    "XLOG",
+    "Transaction",
+    "Storage",
+    "CLOG",
+    "Database",
+    "Tablespace",
+    "MultiXact",
+    "RelMap",
+    "Standby",
+    "Heap2",
+    "Heap",
+    "Btree",
+    "Hash",
+    "Gin",
+    "Gist",
+    "Sequence",
+    "SPGist",
+    "BRIN",
+    "CommitTs",
+    "ReplicationOrigin",
+    "Generic",
+    "LogicalMessage",
+];
+
+/// Decodes the bodies of `wal/` in order.
+pub(crate) struct WalBodies {
+    format: Option<WalFormat>,
+    /// Only WAL records of this transaction are shown.
+    xid: Option<u32>,
+    /// The WAL of the entry that is read.
+    framer: Option<Framer>,
+}
+
+impl WalBodies {
+    pub(crate) fn new(format: Option<WalFormat>, xid: Option<u32>) -> Self {
+        Self { format, xid, framer: None }
+    }
+
+    /// Something is missing here: what was begun does not go on.
+    pub(crate) fn reset(&mut self) {
+        self.framer = None;
+    }
+
+    /// What a record says, and whether a WAL record of the wanted transaction is in it.
+    pub(crate) fn decode(&mut self, record: &RecordRef<'_>, events: &mut Vec<View>) -> Result<bool, String> {
+        let meta = &record.meta;
+        match meta.kind {
+            kind::WAL_BEGIN => {
+                let begin = WalBegin::decode(meta.kind, meta.schema, record.body).map_err(|error| error.to_string())?;
+                self.format = WalFormat::new(begin.major, begin.segment_bytes, begin.system_identifier).ok();
+                events.push(begin_view(&begin));
+                Ok(false)
+            }
+            kind::TIMELINE_HISTORY => {
+                let file =
+                    HistoryFile::decode(meta.kind, meta.schema, record.body).map_err(|error| error.to_string())?;
+                events.push(map([
+                    ("event", text("timeline_history")),
+                    ("file", text(timeline::file_name(file.timeline))),
+                    ("content", text(String::from_utf8_lossy(&file.content).trim_end())),
+                ]));
+                Ok(false)
+            }
+            kind::WAL_BYTES => {
+                let wal = WalBytes::decode(meta.kind, meta.schema, record.body).map_err(|error| error.to_string())?;
+                events.push(map([
+                    ("event", text("wal_bytes")),
+                    ("begin", text(wal.begin)),
+                    ("end", text(wal.end())),
+                    ("bytes", View::Number(wal.bytes.len() as u64)),
+                    ("previous", optional(wal.previous)),
+                ]));
+                self.records(record, &wal, events)
+            }
+            other => Err(format!("{} is not known to this version", kind_name(other))),
+        }
+    }
+
+    /// The WAL records in an entry, framed as capture did; parts of one longer than a body come with the last of it.
+    fn records(&mut self, record: &RecordRef<'_>, wal: &WalBytes<'_>, events: &mut Vec<View>) -> Result<bool, String> {
+        let Some(format) = self.format else { return Ok(false) };
+        if record.meta.first {
+            let start = FramerStart { lsn: wal.begin, timeline: TimelineId::new(u32::MAX), previous: None };
+            self.framer = Some(Framer::new(format, start));
+        }
+        let Some(framer) = &mut self.framer else {
+            return Err("in the middle of an entry whose beginning was not read".to_owned());
+        };
+        framer.push(wal.begin, wal.bytes).map_err(|error| error.to_string())?;
+        let mut has_wanted = false;
+        while let Some(frame) = framer.next().map_err(|error| error.to_string())? {
+            let header = frame.header().filter(|_| matches!(frame.kind, FrameKind::Record | FrameKind::Part));
+            let Some(header) = header else { continue };
+            if self.xid.is_some_and(|xid| xid != header.xid) {
+                continue;
+            }
+            has_wanted |= self.xid.is_some();
+            let manager = MANAGERS
+                .get(usize::from(header.manager))
+                .map_or_else(|| format!("Custom{}", header.manager), |name| (*name).to_owned());
+            events.push(map([
+                ("event", text(manager)),
+                ("lsn", text(frame.start)),
+                ("bytes", View::Number(u64::from(header.length))),
+                ("xid", View::Number(u64::from(header.xid))),
+                ("prev", text(header.previous)),
+                ("info", text(format!("{:#04x}", header.info))),
+            ]));
+        }
+        if record.meta.last {
+            self.framer = None;
+        }
+        Ok(has_wanted)
+    }
+}
+
+fn begin_view(begin: &WalBegin) -> View {
+    map([
+        ("event", text("wal_begin")),
+        ("system_identifier", text(begin.system_identifier)),
+        ("begin", text(begin.begin)),
+        ("reserved", text(begin.reserved)),
+        ("timeline", text(begin.timeline)),
+        ("major", View::Number(u64::from(begin.major))),
+        ("segment_bytes", View::Number(u64::from(begin.segment_bytes))),
+        ("profile", text(begin.profile.word())),
+        ("slot", text(&begin.slot)),
+    ])
+}
