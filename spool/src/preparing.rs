@@ -17,12 +17,12 @@ use crate::shared::{Drive, Shared};
 use crate::stream::{SegmentEntry, lock};
 
 /// Bytes of zeros that are written in one piece beside appends: about as much as a group, so that none waits for long.
-const PACED_BYTES: usize = 64 << 10;
+const PACED_BYTES: usize = 256 << 10;
 /// What is written out whatever is appended, so that a quiet stream has its next segment after four seconds too.
 const LEAST_BYTES_PER_SECOND: u64 = 16 << 20;
 /// Zeros beyond those that follow the appends, so that the first groups of a segment find the next one begun.
 const LEAD_BYTES: u64 = 1 << 20;
-/// How long to wait for appends to get on: at the least rate, one piece takes 4 ms.
+/// How long to wait for appends to get on: at the least rate, one piece takes 16 ms.
 const PAUSE: Duration = Duration::from_millis(1);
 const _: () = assert!(ZEROS_BYTES.is_multiple_of(PACED_BYTES));
 
