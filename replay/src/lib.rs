@@ -8,6 +8,7 @@ mod golden;
 pub mod kind;
 pub mod pgoutput;
 pub mod physical;
+pub mod standby;
 pub mod state;
 pub mod timeline;
 pub mod transaction;

@@ -56,11 +56,11 @@ impl RunFinder {
         Ok(Found::NotYet)
     }
 
-    /// There are no more bodies.
+    /// There are no more bodies: `NotYet` if they end before the position.
     #[must_use]
     pub fn finish(self) -> Found {
-        let run = self.form.and_then(|form| form.run);
-        run.and_then(|run| holds(self.format, run, self.wanted)).map_or(Found::Outside, Found::Inside)
+        let Some(form) = self.form.filter(|form| form.position > self.wanted) else { return Found::NotYet };
+        form.run.and_then(|run| holds(self.format, run, self.wanted)).map_or(Found::Outside, Found::Inside)
     }
 }
 

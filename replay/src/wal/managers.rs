@@ -128,7 +128,7 @@ pub const ROWS: &[Row] = &[
     row(1, 0x30, "COMMIT_PREPARED", Keep, "xact.c: as COMMIT"),
     row(1, 0x40, "ABORT_PREPARED", Keep, "xact.c: as ABORT"),
     row(1, 0x50, "ASSIGNMENT", Keep, "xact.c, procarray.c: known transactions of a hot standby"),
-    row(1, 0x60, "INVALIDATIONS", Keep, "xact.c: nothing is done; belongs to the transaction"),
+    row(1, 0x60, "INVALIDATION", Keep, "xact.c: nothing is done; belongs to the transaction"),
     row(2, 0x10, "CREATE", CreatesFile, "storage.c: creates the file"),
     row(2, 0x20, "TRUNCATE", FileAt(4), "storage.c: opens the file, creating it where it is missing"),
     row(3, 0x00, "ZEROPAGE", Keep, "clog.c: status of transactions"),

@@ -124,12 +124,17 @@ impl Form {
         assert!(end > self.position, "a unit has bytes");
         let alone = end - self.position > GRID_BYTES;
         let before = if alone { self.close(format) } else { None };
+        [before, self.extend(format, end)]
+    }
+
+    /// The open run, or a new one, reaches to `end`. What is closed by that.
+    fn extend(&mut self, format: WalFormat, end: u64) -> Option<(Run, Option<u64>)> {
         let begin = self.run.map_or(self.position, |run| run.begin);
         let run = Run { begin, end };
         self.run = Some(run);
         self.position = end;
         self.passed();
-        [before, if run.is_full() { self.close(format) } else { None }]
+        if run.is_full() { self.close(format) } else { None }
     }
 
     /// A unit that is no run ends at `end`.
@@ -186,11 +191,7 @@ impl Form {
             return Ok(Step::default());
         }
         let end = format.end_after(self.position, payload);
-        let alone = end - self.position > GRID_BYTES;
-        if alone && self.run.is_some() {
-            return Err(corrupt("no-op in WAL pieces", "a long one by itself", payload));
-        }
-        let [_, after] = self.drop_to(format, end);
+        let after = self.extend(format, end);
         Ok(Step { closed: [before, after], unit: None })
     }
 

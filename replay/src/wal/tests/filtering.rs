@@ -45,7 +45,8 @@ impl FormHistory for StoredHistory<'_> {
         }
         match finder.finish() {
             Found::Inside(start) => Ok(Some(start)),
-            _ => Ok(None),
+            Found::Outside => Ok(None),
+            Found::NotYet => Err("what was stored ends before".to_owned()),
         }
     }
 }

@@ -58,7 +58,7 @@ pub fn random(major: u32, seed: u64, steps: u64) -> History {
         time += random.below(5_000) as i64;
         let size_max = if random.one_in(9) { 9_000 } else { 200 };
         let size = random.below(size_max) as u16;
-        let message_max = if random.one_in(3) { 200_000 } else { 4_000 };
+        let message_max = [4_000, 4_000, 64_000, 200_000][random.below(4) as usize];
         let start = match random.below(34) {
             0..=11 => user(&mut forge, xid, size),
             12..=16 => commit(&mut forge, &mut random, xid, time),
@@ -137,7 +137,7 @@ fn moving(forge: &mut Forge, xid: u32) -> u64 {
     forge.data(8, 0, 0, &words(&[1, xid, 5, 1259]));
     forge.data(2, 0x10, xid, &words(&[MOVED.0, MOVED.1, MOVED.2, 0]));
     forge.record(0, 0xB0, xid, &blocks_and_data(&[block(0, MOVED, 3_000)], &[]));
-    if xid % 3 == 0 {
+    if xid.is_multiple_of(3) {
         let mut data = 7i64.to_le_bytes().to_vec();
         data.extend(words(&[4, 1, MOVED.0, MOVED.1, MOVED.2]));
         return forge.data(1, 0x80, xid, &data);

@@ -130,7 +130,8 @@ fn a_file_created_under_a_lock_on_a_catalog_is_kept_until_told_or_dropped() {
 
 #[test]
 fn locks_end_with_their_transaction_however_it_ends() {
-    let ends: [(&str, fn(&mut Judge)); 4] = [
+    type End = (&'static str, fn(&mut Judge));
+    let ends: [End; 4] = [
         ("abort", |judge| _ = judge.data(1, 0x20, 100, &[0; 8]).unwrap()),
         ("commit of the parent", |judge| {
             let mut data = vec![0; 8];
