@@ -197,13 +197,14 @@ pub async fn measure(plan: &Plan) -> Result<Vec<Outcome>> {
     let cpu = of(&full, |run| run.cpu_per_gb);
     outcomes.push(CPU_FULL.outcome(cpu, vec![peer("pg_receivewal --no-sync", &cpu_theirs, "s/GB")], command.clone()));
     let cpu = of(&catalog, |run| run.cpu_per_gb);
-    let rates = peer("walspool, catalog", &of(&catalog, |run| run.mib_per_second), "MiB/s");
-    outcomes.push(CPU_CATALOG.outcome(cpu, vec![rates], command.clone()));
+    let rates = of(&catalog, |run| run.mib_per_second);
+    let beside = if plan.has_catalog { vec![peer("walspool, catalog", &rates, "MiB/s")] } else { Vec::new() };
+    outcomes.push(CPU_CATALOG.outcome(cpu, beside, command.clone()));
     let memory = of(&full, |run| run.memory.peak_mib);
-    let beside = vec![
-        peer("of it anonymous at the end", &of(&full, |run| run.memory.anonymous_mib), "MiB"),
-        peer("catalog, peak", &of(&catalog, |run| run.memory.peak_mib), "MiB"),
-    ];
+    let mut beside = vec![peer("of it anonymous at the end", &of(&full, |run| run.memory.anonymous_mib), "MiB")];
+    if plan.has_catalog {
+        beside.push(peer("catalog, peak", &of(&catalog, |run| run.memory.peak_mib), "MiB"));
+    }
     outcomes.push(
         MEMORY.outcome(memory, beside, command).noted("the most that was ever resident (VmHWM), mappings included"),
     );

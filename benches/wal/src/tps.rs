@@ -7,7 +7,7 @@ use std::time::Duration;
 use physical::receive::Receiver;
 use physical::stage::{SLOT, Stage, Wanted};
 use setup::pgbench;
-use setup::postgres::{Postgres, StopMode};
+use setup::postgres::{Postgres, SUPERUSER, SUPERUSER_PASSWORD, StopMode};
 use suite::goal::{Outcome, Peer, median};
 
 use crate::goals::{TPS_RECEIVEWAL_8, TPS_RECEIVEWAL_32, TPS_STANDBY_8, TPS_STANDBY_32};
@@ -95,9 +95,9 @@ pub async fn measure(plan: &Plan) -> Result<Vec<Outcome>> {
     let wanted = conf.iter().fold(Wanted::full(18, 16), |wanted, (name, value)| wanted.conf(name, value));
     let stage = Stage::start(Wanted { store_segment: "64MiB", retention: true, ..wanted }).await?;
     pgbench::initialise(&stage.source, "postgres", scale).map_err(doing("pgbench -i"))?;
+    // By TCP, as the others connect.
     let conninfo = format!(
-        "host={} port={} user=postgres application_name=standby",
-        stage.source.socket_dir().display(),
+        "host=127.0.0.1 port={} user={SUPERUSER} password={SUPERUSER_PASSWORD} application_name=standby",
         stage.source.port()
     );
     // The later setting of a name wins.

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
-use setup::postgres::{Postgres, SUPERUSER};
+use setup::postgres::{Postgres, SUPERUSER, SUPERUSER_PASSWORD};
 use setup::process::{Process, Spawn};
 
 use crate::compare::is_wal_file_name;
@@ -102,7 +102,8 @@ fn spawn(server: &Postgres, slot: &str, folder: &Path, arguments: &[String]) -> 
 
 fn command(server: &Postgres, slot: &str) -> Command {
     let mut command = Command::new(server.installation().program("pg_receivewal"));
-    command.arg("-h").arg(server.socket_dir()).args(["-p", &server.port().to_string(), "-U", SUPERUSER]);
-    command.args(["--slot", slot]);
+    // By TCP and with a password, as walspool connects.
+    command.env("PGPASSWORD", SUPERUSER_PASSWORD).args(["-h", "127.0.0.1"]);
+    command.args(["-p", &server.port().to_string(), "-U", SUPERUSER, "--slot", slot]);
     command
 }
