@@ -48,6 +48,11 @@ impl Reception {
         self.asked.store(true, Ordering::Relaxed);
         self.wake.notify_one();
     }
+
+    /// Waits for the server to want an answer.
+    pub(crate) async fn asked(&self) {
+        self.wake.notified().await;
+    }
 }
 
 /// Everything the feedback task reads.
@@ -59,7 +64,7 @@ pub(crate) struct FeedbackInputs {
 }
 
 impl FeedbackInputs {
-    fn take_in(&mut self, feedback: &mut Feedback) {
+    pub(crate) fn take_in(&mut self, feedback: &mut Feedback) {
         feedback.durable(self.durable.borrow_and_update().durable.lsn);
         feedback.received(Lsn::new(self.reception.received.load(Ordering::Relaxed)));
         if let Some(applied) = self.statistics.as_ref().and_then(|statistics| statistics.applied()) {

@@ -109,7 +109,11 @@ pub(super) fn apply(global: &Global, args: &ApplyArgs) -> Result<Exit, Failure> 
 }
 
 fn until_it_ends(service: impl Future<Output = Result<Exit, Failure>>) -> Result<Exit, Failure> {
+    // One more than usual, because physical capture makes its groups durable on the thread that reads them: what answers
+    // probes and keeps the source patient has a thread left while the disk stalls.
+    let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get) + 1;
     let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(threads)
         .enable_all()
         .build()
         .map_err(|error| Failure::temporary(format!("the async runtime cannot start: {error}")))?;

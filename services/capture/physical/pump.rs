@@ -10,6 +10,7 @@ use segments::{Lsn, StreamKind, TimelineId};
 use spool::disk::Disk;
 use spool::{RecordInput, Store};
 
+use super::acknowledge::Acknowledge;
 use crate::capture::budget::{Budget, Looks};
 use crate::capture::error::Result;
 use crate::capture::metrics::CaptureMetrics;
@@ -25,7 +26,13 @@ pub(super) struct Pump<D: Disk> {
     pub(super) budget: Budget,
     pub(super) held_up: Arc<HeldUp>,
     pub(super) looks: Looks,
+    /// While a leg runs: what is made durable here is told from here.
+    pub(super) acknowledge: Option<Arc<Acknowledge>>,
 }
+
+/// Up to here a message is what commits at the source may wait for; a longer one is a stretch that we are behind in, where
+/// reading on while the store writes brings more.
+const AT_ONCE_BYTES_MAX: usize = 32 << 10;
 
 impl<D: Disk> Pump<D> {
     /// Moves messages until the stream ends in good order. Dropping the future loses nothing that was acknowledged: what was
@@ -33,7 +40,10 @@ impl<D: Disk> Pump<D> {
     pub(super) async fn run(&mut self, reader: &mut ReplicationReader) -> Result<()> {
         while let Some(message) = reader.next().await? {
             match message {
-                ReplicationMessage::XLogData { start, data, .. } => self.take(start, &data).await?,
+                ReplicationMessage::XLogData { start, data, .. } => {
+                    let at_once = data.len() <= AT_ONCE_BYTES_MAX && !reader.has_buffered();
+                    self.take_in(start, &data, at_once).await?;
+                }
                 ReplicationMessage::Keepalive { end, reply_requested, .. } => {
                     self.metrics.message(end.min(self.entries.received_end()), 0);
                     if reply_requested {
@@ -47,18 +57,23 @@ impl<D: Disk> Pump<D> {
 
     /// Takes in bytes of WAL that begin where the ones before ended.
     pub(super) async fn take(&mut self, start: Lsn, bytes: &[u8]) -> Result<()> {
+        self.take_in(start, bytes, false).await
+    }
+
+    /// With `at_once` this task makes the bytes durable itself and tells the source, which saves two changes of threads.
+    async fn take_in(&mut self, start: Lsn, bytes: &[u8], at_once: bool) -> Result<()> {
         let pushed = self.entries.push(start, bytes);
         let received = self.entries.received_end();
         self.reception.received(received);
         self.metrics.message(received, bytes.len());
         // What was verified before a bad record is good.
         while let Some(record) = self.entries.next_record() {
-            self.append(record).await?;
+            self.append(record, at_once).await?;
         }
         Ok(pushed?)
     }
 
-    async fn append(&mut self, record: EntryRecord) -> Result<()> {
+    async fn append(&mut self, record: EntryRecord, at_once: bool) -> Result<()> {
         if self.looks.due(record.body.len(), Instant::now()) {
             self.held_up.wait_for_room(&self.store, self.budget).await?;
         }
@@ -71,7 +86,15 @@ impl<D: Disk> Pump<D> {
             lsn: record.lsn,
             body: &record.body,
         };
-        self.store.append_async(StreamKind::Wal, input).await?;
+        match &self.acknowledge {
+            Some(acknowledge) if at_once && record.last => {
+                self.store.append_durable(StreamKind::Wal, input)?;
+                acknowledge.tell().await?;
+            }
+            _ => {
+                self.store.append_async(StreamKind::Wal, input).await?;
+            }
+        }
         self.metrics.appended(record.body.len());
         if record.last {
             self.metrics.entry(record.lsn);

@@ -10,6 +10,7 @@ use replay::wal::FramerStart;
 use segments::{Lsn, StreamKind, TimelineId};
 use spool::disk::Disk;
 
+use super::acknowledge::Acknowledge;
 use super::begin::append;
 use super::pump::Pump;
 use super::service::{PhysicalCapture, Start};
@@ -19,7 +20,7 @@ use crate::capture::budget::{Budget, Looks};
 use crate::capture::error::{CaptureError, Result};
 use crate::capture::facts::read_wal_sender_timeout;
 use crate::capture::feedback::{Feedback, Positions, interval_for};
-use crate::capture::report_loop::{FeedbackInputs, HeldUp, Reception, send, tell};
+use crate::capture::report_loop::{FeedbackInputs, HeldUp, Reception, send};
 use crate::capture::session::{Companion, GOODBYE_WAIT};
 use crate::runtime::lifecycle::Phase;
 use crate::runtime::{Reason, Report, Service};
@@ -76,6 +77,7 @@ impl<'a, D: Disk> Session<'a, D> {
             },
             held_up,
             looks: Looks::new(),
+            acknowledge: None,
         };
         let watching = Companion(tokio::spawn(watch_source(watch)));
         let mut session = Self { capture, pump, interval: interval_for(timeout), watching };
@@ -123,8 +125,11 @@ impl<'a, D: Disk> Session<'a, D> {
             metrics: Arc::clone(&self.capture.context.metrics),
         };
         let durable = self.pump.store.watermarks(StreamKind::Wal).durable_entry_end.lsn;
-        let mut telling =
-            Companion(tokio::spawn(tell(sender.clone(), inputs, Feedback::at_once(durable, self.interval))));
+        let feedback = Feedback::at_once(durable, self.interval);
+        let acknowledge = Arc::new(Acknowledge::new(sender.clone(), feedback, inputs));
+        self.pump.acknowledge = Some(Arc::clone(&acknowledge));
+        let watch = self.pump.store.watch_durable(StreamKind::Wal);
+        let mut telling = Companion(tokio::spawn(async move { acknowledge.run(watch).await }));
         let shutdown = self.capture.context.shutdown.clone();
         let ended = tokio::select! {
             ended = self.pump.run(&mut reader) => ended,
@@ -136,6 +141,7 @@ impl<'a, D: Disk> Session<'a, D> {
                 return Ok(Leg::Stopped);
             }
         };
+        self.pump.acknowledge = None;
         match ended {
             Ok(()) => match reader.next_timeline()? {
                 Some(next) => Ok(Leg::Timeline(next)),
