@@ -17,6 +17,7 @@ mod slot;
 mod status;
 mod status_text;
 mod verify;
+mod wal_fetch;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -78,6 +79,7 @@ enum Command {
     #[command(subcommand)]
     Pin(pin::PinCommand),
     ArchiveCleanup(archive_cleanup::ArchiveCleanupArgs),
+    WalFetch(wal_fetch::WalFetchArgs),
     #[command(subcommand)]
     Bench(bench::BenchCommand),
 }
@@ -114,8 +116,17 @@ impl Global {
 
 /// Runs the program: parses the arguments, runs the command, prints what went wrong, gives the exit code.
 pub fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let arguments: Vec<std::ffi::OsString> = std::env::args_os().collect();
+    let fetches = wal_fetch::is_meant(&arguments);
+    if fetches {
+        wal_fetch::guard_panics(&arguments);
+    }
+    let cli = match Cli::try_parse_from(&arguments) {
         Ok(cli) => cli,
+        Err(error) if fetches && error.use_stderr() => {
+            usage_error(&error);
+            return wal_fetch::usage_code(&arguments);
+        }
         Err(error) => return usage_error(&error),
     };
     let level = cli.global.log_level.as_deref().unwrap_or(cli.command.default_log_level());
@@ -125,7 +136,14 @@ pub fn main() -> ExitCode {
             if let Err(error) = spool::fault::install() {
                 tracing::warn!(%error, "no handler for faults under mappings: a damaged segment's file may end the process");
             }
+            if let Command::WalFetch(args) = &cli.command {
+                return wal_fetch::run(&cli.global, args);
+            }
             dispatch(&cli)
+        }
+        Err(error) if fetches => {
+            eprintln!("error: {error}");
+            return wal_fetch::usage_code(&arguments);
         }
         Err(error) => Err(Failure::usage(error.to_string())),
     };
@@ -163,6 +181,7 @@ fn dispatch(cli: &Cli) -> Result<Exit, Failure> {
         Command::Pin(command) => pin::run(&cli.global, command),
         Command::ArchiveCleanup(args) => archive_cleanup::run(&cli.global, args),
         Command::Bench(command) => bench::run(&cli.global, command),
+        Command::WalFetch(_) => unreachable!("it has exit codes of its own and is run before"),
     }
 }
 
