@@ -88,7 +88,12 @@ async fn receive(
     into: &Path,
     arguments: &[&str],
 ) -> Result<String, String> {
-    let end = format!("--endpos={}", Lsn::new(folder.end().get() + 1_300_000));
+    // The source's own word: what the folder was told last may be older than what was just written.
+    let client = server.client("postgres").await.unwrap();
+    let now: String = client.query_one("SELECT pg_current_wal_flush_lsn()::text", &[]).await.unwrap().get(0);
+    let now: Lsn = now.parse().unwrap();
+    wait_until("the walsender knows it", async || folder.end() >= now).await;
+    let end = format!("--endpos={}", Lsn::new(now.get() + 1_300_000));
     let directory = format!("--directory={}", into.display());
     let command = receivewal(server, conninfo, &[arguments, &["--no-loop", &end, &directory]].concat());
     let receiving = tokio::spawn(program(command));
