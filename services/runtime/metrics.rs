@@ -1,10 +1,12 @@
-//! `/metrics`: what retention holds and frees, in the text format of OpenMetrics 1.0.
+//! `/metrics`: where capture stands, what retention holds and frees, in the text format of OpenMetrics 1.0.
 
 use std::fmt::Write;
 
+use segments::{Seqno, StreamKind};
 use spool::Hold;
 
 use super::board::StateBoard;
+use super::capture_metrics::{self, Stream};
 use super::daemon::Daemon;
 
 /// What `Content-Type` says of it.
@@ -14,22 +16,34 @@ pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0
 pub(super) fn page(daemon: &Daemon) -> String {
     let holds = daemon.open().and_then(|open| open.store.holds().ok()).unwrap_or_default();
     let retention = &daemon.retention;
-    render(&holds, retention.reclaimed_bytes(), retention.clock_anomalies()).expect("a String takes everything")
+    let mut text = String::new();
+    let written = capture_metrics::render(&mut text, &streams(daemon))
+        .and_then(|()| capture_metrics::states(&mut text, &daemon.board))
+        .and_then(|()| render(&mut text, &holds, retention.reclaimed_bytes(), retention.clock_anomalies()));
+    written.expect("a String takes everything");
+    text
+}
+
+fn streams(daemon: &Daemon) -> Vec<Stream> {
+    let open = daemon.open();
+    let durable = |stream| {
+        let end = open.as_ref()?.store.watermarks(stream).durable_entry_end;
+        Some(end.lsn).filter(|_| end.seqno > Seqno::NONE)
+    };
+    let logical = daemon.config.source.logical.as_ref().map(|_| &daemon.capture);
+    let txn = logical.map(|metrics| Stream::new("txn", metrics, durable(StreamKind::Txn)));
+    let wal = daemon.capture_wal.as_ref().map(|metrics| Stream::new("wal", metrics, durable(StreamKind::Wal)));
+    txn.into_iter().chain(wal).collect()
 }
 
 /// The page of a process that reads the store of another one: the state of its services.
 pub(super) fn page_of_services(board: &StateBoard) -> String {
-    let mut text =
-        "# TYPE walspool_service_state gauge\n# HELP walspool_service_state 1 for the state a service is in.\n"
-            .to_owned();
-    for (service, report) in &board.snapshot() {
-        text += &format!("walspool_service_state{{service=\"{service}\",state=\"{}\"}} 1\n", report.state);
-    }
+    let mut text = String::new();
+    capture_metrics::states(&mut text, board).expect("a String takes everything");
     text + "# EOF\n"
 }
 
-fn render(holds: &[Hold], reclaimed_bytes: u64, clock_anomalies: u64) -> Result<String, std::fmt::Error> {
-    let mut text = String::new();
+fn render(text: &mut String, holds: &[Hold], reclaimed_bytes: u64, clock_anomalies: u64) -> std::fmt::Result {
     writeln!(text, "# TYPE walspool_retention_floor_lsn gauge")?;
     writeln!(text, "# HELP walspool_retention_floor_lsn Position after which a holder needs everything of a stream.")?;
     for hold in holds {
@@ -58,7 +72,7 @@ fn render(holds: &[Hold], reclaimed_bytes: u64, clock_anomalies: u64) -> Result<
         writeln!(text, "{name}_total {value}")?;
     }
     text.push_str("# EOF\n");
-    Ok(text)
+    Ok(())
 }
 
 /// A label's value.
@@ -82,7 +96,8 @@ mod tests {
             segment: SegmentId::FIRST,
         };
         let holds = [hold(Holder::Cursor("apply".to_owned()), 0x1A), hold(Holder::NewestEntry, 0x20)];
-        let text = render(&holds, 4096, 2).expect("rendered");
+        let mut text = String::new();
+        render(&mut text, &holds, 4096, 2).expect("rendered");
         assert_eq!(
             text,
             "# TYPE walspool_retention_floor_lsn gauge\n\

@@ -3,6 +3,7 @@
 mod apart;
 pub mod backoff;
 pub mod board;
+mod capture_metrics;
 mod collect;
 pub mod control;
 mod daemon;

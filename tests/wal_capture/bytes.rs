@@ -75,7 +75,7 @@ async fn every_byte_is_the_sources(major: u32) {
     let (exported, document) = world.export("exported").await;
     assert!(parse_lsn(document["end"].as_str().expect("an end")) >= level);
     assert!(document["faults"].as_array().is_some_and(Vec::is_empty), "{document}");
-    let compared = assert_equal_to(&exported, &document, &[pg_wal.clone()]);
+    let compared = assert_equal_to(&exported, &document, std::slice::from_ref(&pg_wal));
     let since_peer: Vec<PathBuf> = vec![pg_wal, receivewal];
     assert_eq!(assert_equal_to(&exported, &document, &since_peer), compared);
     assert!(compared > 15, "{compared} segments");
