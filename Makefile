@@ -94,9 +94,9 @@ format: ## format the source
 bench: bench-store bench-wal ## every suite of measurements there is, then the criterion benches (benches/README.md)
 	$(CARGO) bench -p walspool
 
-bench-wal: ## physical capture beside pg_receivewal and an ordinary standby, about 20 minutes; result to benches/results (QUICK=1: less of everything; PART=intake, tps or bytes)
+bench-wal: ## physical capture beside pg_receivewal and an ordinary standby, six minutes; result to benches/results (QUICK=1: less of everything; PART=intake, tps or bytes; CATALOG=1: the catalog profile too, 20 minutes)
 	$(CARGO) build --release -p walspool -p walspool-inspect -p walspool-bench-wal
-	@$(OUT)/walspool-bench-wal $(if $(QUICK),--quick) $(if $(PART),--part $(PART))
+	@$(OUT)/walspool-bench-wal $(if $(QUICK),--quick) $(if $(PART),--part $(PART)) $(if $(CATALOG),--catalog)
 
 bench-store: ## the store's goals beside its peers, in BENCH_DIR, in half an hour at most; result to benches/results (QUICK=1: a look in two minutes; ROWS=2,4; PEERS=no)
 	$(CARGO) build --release -p walspool -p walspool-suite

@@ -36,8 +36,8 @@ struct Plan {
     /// Only this part; what other parts have found today stays in the result
     #[arg(long, value_enum)]
     part: Vec<Part>,
-    /// Measure the catalog profile too
-    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    /// Measure the catalog profile too, where the service has it
+    #[arg(long = "catalog")]
     has_catalog: bool,
 }
 
