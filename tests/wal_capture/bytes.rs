@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use setup::postgres::StopMode;
 
-use crate::on_every_major;
 use crate::support::{LATER, SOON, parse_lsn};
 use crate::world::{DATABASE, SEGMENT_BYTES, SLOT, World, assert_equal_to, inspect, recover, wait_until, write_rows};
+use setup::on_every_major;
 
 on_every_major!(every_byte_is_the_sources);
 

@@ -15,24 +15,3 @@ mod states;
 mod synchronous;
 mod timelines;
 mod world;
-
-/// Makes one test per supported major from an async function that takes the major.
-macro_rules! on_every_major {
-    ($($name:ident),+ $(,)?) => { $(
-        mod $name {
-            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn on_16() {
-                super::$name(16).await;
-            }
-            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn on_17() {
-                super::$name(17).await;
-            }
-            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn on_18() {
-                super::$name(18).await;
-            }
-        }
-    )+ };
-}
-pub(crate) use on_every_major;

@@ -5,9 +5,9 @@ use std::path::Path;
 use setup::daemon::Walspool;
 use setup::postgres::{Postgres, StopMode};
 
-use crate::on_every_major;
 use crate::support::{LATER, SOON, parse_lsn};
 use crate::world::{SEGMENT_BYTES, SLOT, World, assert_equal_to, source_options, write_rows};
+use setup::on_every_major;
 
 on_every_major!(slots_that_go, wal_that_only_an_archive_has, another_cluster);
 

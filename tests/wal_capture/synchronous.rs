@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use crate::on_every_major;
 use crate::support::{LATER, SOON, parse_lsn};
 use crate::world::{DATABASE, SLOT, World, write_rows};
+use setup::on_every_major;
 
 on_every_major!(commits_wait_for_our_disk);
 

@@ -2,9 +2,9 @@
 
 use setup::postgres::Postgres;
 
-use crate::on_every_major;
 use crate::support::{LATER, SOON, parse_lsn};
 use crate::world::{World, assert_equal_to, source_options, wait_level, wait_until, write_rows};
+use setup::on_every_major;
 
 on_every_major!(a_promoted_standby_is_followed, a_server_that_does_not_descend_is_refused);
 

@@ -3,7 +3,8 @@
 use replay::conn::{ConnError, Conninfo};
 use setup::postgres::{Options, Postgres, SUPERUSER, SUPERUSER_PASSWORD};
 
-use crate::support::{connect_both, on_every_major, pairs, parse, refused_both, start};
+use crate::support::{connect_both, pairs, parse, refused_both, start};
+use setup::on_every_major;
 
 on_every_major!(authentication);
 

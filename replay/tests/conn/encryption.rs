@@ -4,7 +4,8 @@ use replay::conn::{ConnError, LogicalOptions, ReplicationClient, ReplicationMess
 use setup::postgres::{Options, Postgres, SUPERUSER, SUPERUSER_PASSWORD};
 use setup::tls::Certificates;
 
-use crate::support::{connect_both, on_every_major, pairs, refused_both, start, superuser};
+use crate::support::{connect_both, pairs, refused_both, start, superuser};
+use setup::on_every_major;
 
 on_every_major!(with_tls, without_tls);
 

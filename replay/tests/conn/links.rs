@@ -9,7 +9,8 @@ use setup::postgres::{Options, Postgres, SUPERUSER, SUPERUSER_PASSWORD};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::support::{on_every_major, parse, refused_both, start};
+use crate::support::{parse, refused_both, start};
+use setup::on_every_major;
 
 on_every_major!(links);
 

@@ -9,7 +9,8 @@ use replay::timeline::{Descent, TimelineHistory};
 use segments::{Lsn, TimelineId};
 use setup::postgres::{Options, Postgres};
 
-use crate::support::{conninfo, on_every_major, start};
+use crate::support::{conninfo, start};
+use setup::on_every_major;
 
 on_every_major!(physical);
 

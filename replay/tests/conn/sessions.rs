@@ -4,7 +4,8 @@ use replay::conn::{ConnError, ReplicationClient, Session, sql};
 use setup::postgres::{Options, Postgres, SUPERUSER_PASSWORD, StopMode};
 use tokio_postgres::error::SqlState;
 
-use crate::support::{conninfo, on_every_major, pairs, parse, refused_both, start, superuser};
+use crate::support::{conninfo, pairs, parse, refused_both, start, superuser};
+use setup::on_every_major;
 
 on_every_major!(sessions);
 

@@ -3,7 +3,8 @@
 use replay::conn::{ConnError, ReplicationClient, Session, sql};
 use setup::postgres::{Options, Postgres};
 
-use crate::support::{conninfo, on_every_major, start};
+use crate::support::{conninfo, start};
+use setup::on_every_major;
 
 on_every_major!(slots);
 

@@ -10,7 +10,8 @@ use segments::Lsn;
 use setup::postgres::{Options, Postgres, StopMode};
 use tokio_postgres::Client;
 
-use crate::support::{conninfo, on_every_major, start};
+use crate::support::{conninfo, start};
+use setup::on_every_major;
 
 on_every_major!(streams, patience, the_server_ends_the_stream);
 

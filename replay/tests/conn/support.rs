@@ -3,28 +3,6 @@
 use replay::conn::{ConnError, Conninfo, ReplicationClient, Session, sql};
 use setup::postgres::{Options, Postgres, SUPERUSER, SUPERUSER_PASSWORD};
 
-/// Makes one test per supported major from an async function that takes the major. Servers cost a second or two each, so
-/// a function starts what it needs once and runs its cases on them.
-macro_rules! on_every_major {
-    ($($name:ident),+ $(,)?) => { $(
-        mod $name {
-            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn on_16() {
-                super::$name(16).await;
-            }
-            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn on_17() {
-                super::$name(17).await;
-            }
-            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn on_18() {
-                super::$name(18).await;
-            }
-        }
-    )+ };
-}
-pub(crate) use on_every_major;
-
 /// Starts a server, or fails the test and says why.
 pub(crate) async fn start(options: Options<'_>) -> Postgres {
     Postgres::start(options).await.unwrap_or_else(|error| panic!("no server for this test: {error}"))

@@ -1,6 +1,8 @@
 //! B13 on real servers.
 
-use super::{Source, on_every_major};
+use setup::on_every_major;
+
+use super::Source;
 
 on_every_major!(a_table_changes_inside_a_transaction, generated_columns);
 

@@ -21,27 +21,6 @@ use segments::Lsn;
 use setup::postgres::{Options, Postgres};
 use tokio_postgres::Client;
 
-/// Makes one test per supported major from an async function that takes the major.
-macro_rules! on_every_major {
-    ($($name:ident),+ $(,)?) => { $(
-        mod $name {
-            #[tokio::test]
-            async fn on_16() {
-                super::$name(16).await;
-            }
-            #[tokio::test]
-            async fn on_17() {
-                super::$name(17).await;
-            }
-            #[tokio::test]
-            async fn on_18() {
-                super::$name(18).await;
-            }
-        }
-    )+ };
-}
-pub(crate) use on_every_major;
-
 /// A server with a database, a publication of all tables and a slot.
 struct Source {
     server: Postgres,

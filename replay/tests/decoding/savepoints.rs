@@ -2,7 +2,9 @@
 
 use tokio_postgres::Client;
 
-use super::{Entry, Source, on_every_major};
+use setup::on_every_major;
+
+use super::{Entry, Source};
 
 on_every_major!(random_savepoints, aborts_among_commits);
 

@@ -1,6 +1,8 @@
 //! What rows carry, on real servers.
 
-use super::{Source, on_every_major};
+use setup::on_every_major;
+
+use super::Source;
 
 on_every_major!(four_kinds_of_nothing, truncates_messages_and_origins, types_are_named);
 

@@ -10,7 +10,8 @@ use setup::account::{give, server_account};
 use setup::postgres::Postgres;
 
 use crate::folder::{Folder, assert_equal};
-use crate::support::{Walsender, content, on_every_major, program, source, wait_until, write};
+use crate::support::{Walsender, content, program, source, wait_until, write};
+use setup::on_every_major;
 
 on_every_major!(files_are_equal_byte_by_byte);
 

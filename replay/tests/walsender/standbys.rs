@@ -7,7 +7,8 @@ use replay::walsender::{ServerLimits, SessionState, SlotName, Standbys};
 use setup::postgres::{Postgres, StopMode};
 
 use crate::folder::{Folder, history};
-use crate::support::{Walsender, content, on_every_major, source, wait_until, write};
+use crate::support::{Walsender, content, source, wait_until, write};
+use setup::on_every_major;
 
 on_every_major!(a_standby_lives_on_our_stream, a_standby_follows_a_timeline_switch);
 

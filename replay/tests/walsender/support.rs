@@ -19,27 +19,6 @@ use tokio::task::JoinHandle;
 
 use crate::memory::Slots;
 
-/// Makes one test per supported major from an async function that takes the major.
-macro_rules! on_every_major {
-    ($($name:ident),+ $(,)?) => { $(
-        mod $name {
-            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn on_16() {
-                super::$name(16).await;
-            }
-            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn on_17() {
-                super::$name(17).await;
-            }
-            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn on_18() {
-                super::$name(18).await;
-            }
-        }
-    )+ };
-}
-pub(crate) use on_every_major;
-
 /// The only user with a password, and it.
 pub(crate) const USER: &str = "replica";
 pub(crate) const PASSWORD: &str = "open sesame";

@@ -4,37 +4,12 @@ use replay::kind;
 use replay::physical::{HistoryFile, WalBegin, WalBytes};
 use replay::timeline;
 use replay::transaction::View;
+use replay::wal::managers::MANAGERS;
 use replay::wal::{FrameKind, Framer, FramerStart, WalFormat};
 use segments::{RecordRef, TimelineId};
 
 use crate::body::kind_name;
 use crate::state::{map, optional, text};
-
-/// The resource managers by number, as `pg_waldump --rmgr=list` names them (`rmgrlist.h`).
-const MANAGERS: [&str; 22] = [
-    "XLOG",
-    "Transaction",
-    "Storage",
-    "CLOG",
-    "Database",
-    "Tablespace",
-    "MultiXact",
-    "RelMap",
-    "Standby",
-    "Heap2",
-    "Heap",
-    "Btree",
-    "Hash",
-    "Gin",
-    "Gist",
-    "Sequence",
-    "SPGist",
-    "BRIN",
-    "CommitTs",
-    "ReplicationOrigin",
-    "Generic",
-    "LogicalMessage",
-];
 
 /// Decodes the bodies of `wal/` in order.
 pub(crate) struct WalBodies {

@@ -30,3 +30,25 @@ pub mod tls;
 pub mod types;
 
 pub use error::{Result, SetupError};
+
+/// Makes one test per supported major (16, 17, 18) from each async function that takes the major. Servers cost a second or
+/// two each, so a function starts what it needs once and runs its cases on them.
+#[macro_export]
+macro_rules! on_every_major {
+    ($($name:ident),+ $(,)?) => { $(
+        mod $name {
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn on_16() {
+                super::$name(16).await;
+            }
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn on_17() {
+                super::$name(17).await;
+            }
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn on_18() {
+                super::$name(18).await;
+            }
+        }
+    )+ };
+}
