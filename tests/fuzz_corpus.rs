@@ -10,6 +10,8 @@ mod memory;
 mod sums;
 #[path = "fuzz/src/targets.rs"]
 mod targets;
+#[path = "fuzz/src/wal.rs"]
+mod wal;
 
 #[global_allocator]
 static MEMORY: memory::Counting = memory::Counting;
@@ -17,7 +19,7 @@ static MEMORY: memory::Counting = memory::Counting;
 #[test]
 fn the_whole_corpus_is_decoded_within_its_limits() {
     let corpus = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fuzz/corpus");
-    for (name, decode) in targets::TARGETS.iter().chain(bodies::TARGETS).chain(clients::TARGETS) {
+    for (name, decode) in targets::TARGETS.iter().chain(bodies::TARGETS).chain(clients::TARGETS).chain(wal::TARGETS) {
         let mut inputs = 0;
         for file in std::fs::read_dir(corpus.join(name)).expect("each target has a corpus") {
             let path = file.expect("listed").path();

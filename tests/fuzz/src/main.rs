@@ -11,12 +11,14 @@ mod clients;
 mod memory;
 mod sums;
 mod targets;
+#[cfg(feature = "bodies")]
+mod wal;
 
 #[global_allocator]
 static MEMORY: memory::Counting = memory::Counting;
 
 #[cfg(feature = "bodies")]
-const OF_REPLAY: [&[targets::Target]; 2] = [bodies::TARGETS, clients::TARGETS];
+const OF_REPLAY: [&[targets::Target]; 3] = [bodies::TARGETS, clients::TARGETS, wal::TARGETS];
 #[cfg(not(feature = "bodies"))]
 const OF_REPLAY: [&[targets::Target]; 0] = [];
 
