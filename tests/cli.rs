@@ -263,6 +263,10 @@ fn the_disk_is_measured_and_nothing_stays_behind() {
     let folder = place.folder.path().to_str().expect("UTF-8").to_owned();
     let output = place.run(&["bench", "fsync", "--dir", &folder, "--seconds", "1", "--json"]);
     assert_eq!(code(&output), 0, "{}", stderr(&output));
-    assert!(json(&output)["rate_per_second"].as_f64().is_some_and(|rate| rate > 0.0));
+    let report = json(&output);
+    let rates = report["cells"].as_array().expect("one for each method and size").iter();
+    let rates: Vec<f64> = rates.map(|cell| cell["cycles_per_second"].as_f64().expect("a rate")).collect();
+    assert!(!rates.is_empty() && rates.iter().all(|rate| *rate > 0.0), "{rates:?}");
+    assert!(report["recommended"]["lone_records_per_second"].as_f64().is_some_and(|rate| rate > 0.0));
     assert_eq!(std::fs::read_dir(place.folder.path()).expect("lists").count(), 0);
 }
