@@ -56,6 +56,25 @@ impl RunFinder {
         Ok(Found::NotYet)
     }
 
+    /// Looks through `bodies`, from one that begins at or before `wanted`, up to the answer or to their end.
+    ///
+    /// # Errors
+    /// As [`RunFinder::push`].
+    pub fn find<'a>(
+        format: WalFormat,
+        wanted: Lsn,
+        bodies: impl IntoIterator<Item = &'a [u8]>,
+    ) -> Result<Found, BodyError> {
+        let mut finder = Self::new(format, wanted);
+        for body in bodies {
+            let found = finder.push(body)?;
+            if found != Found::NotYet {
+                return Ok(found);
+            }
+        }
+        Ok(finder.finish())
+    }
+
     /// There are no more bodies: `NotYet` if they end before the position.
     #[must_use]
     pub fn finish(self) -> Found {

@@ -87,15 +87,9 @@ struct Stored<'a>(WalFormat, &'a Filtered);
 
 impl FormHistory for Stored<'_> {
     fn run_start(&mut self, redo: Lsn) -> Result<Option<Lsn>, String> {
-        let mut finder = RunFinder::new(self.0, redo);
-        for body in &self.1.bodies {
-            match finder.push(body).map_err(|error| error.to_string())? {
-                Found::NotYet => {}
-                Found::Inside(start) => return Ok(Some(start)),
-                Found::Outside => return Ok(None),
-            }
-        }
-        match finder.finish() {
+        match RunFinder::find(self.0, redo, self.1.bodies.iter().map(Vec::as_slice))
+            .map_err(|error| error.to_string())?
+        {
             Found::Inside(start) => Ok(Some(start)),
             Found::Outside => Ok(None),
             Found::NotYet => Err("what was stored ends before".to_owned()),
