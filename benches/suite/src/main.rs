@@ -2,13 +2,13 @@
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::Instant;
 
 use clap::{Args, Parser, Subcommand};
 use suite::children::Programs;
 use suite::machine::{self, Machine};
 use suite::pieces::{self, Piece};
-use suite::result::{SuiteResult, date_of};
+use suite::result::{SuiteResult, today};
 use suite::store::{self, Plan};
 use suite::table;
 
@@ -114,10 +114,9 @@ fn run_store(args: &StoreArgs) -> Result<(), String> {
     let plan = Plan { folder, programs, is_quick: args.quick, rows: args.rows.clone() };
     let begun = Instant::now();
     let (goals, void) = store::run(&plan);
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_err(|error| error.to_string())?;
     let result = SuiteResult {
         suite: "store",
-        date: date_of(now.as_secs()),
+        date: today(),
         seconds: begun.elapsed().as_secs_f64(),
         is_quick: args.quick,
         void,

@@ -60,9 +60,15 @@ impl std::fmt::Display for SuiteResult {
     }
 }
 
-/// `YYYY-MM-DD` of so many seconds since 1970, UTC. (Days to civil date: era of 400 years, years counted from March.)
+/// Today, UTC, as `YYYY-MM-DD`.
 #[must_use]
-pub fn date_of(unix_seconds: u64) -> String {
+pub fn today() -> String {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    date_of(now.as_secs())
+}
+
+/// `YYYY-MM-DD` of so many seconds since 1970, UTC. (Days to civil date: era of 400 years, years counted from March.)
+fn date_of(unix_seconds: u64) -> String {
     let days = unix_seconds / 86_400 + 719_468;
     let (era, of_era) = (days / 146_097, days % 146_097);
     let year_of_era = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;

@@ -81,7 +81,7 @@ async fn run(plan: &Plan) -> Result<()> {
     let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let result = SuiteResult {
         suite: "wal",
-        date: today(),
+        date: suite::result::today(),
         seconds: begun.elapsed().as_secs_f64(),
         is_quick: plan.is_quick,
         void: None,
@@ -91,11 +91,6 @@ async fn run(plan: &Plan) -> Result<()> {
     };
     println!("{result}");
     write(&result, &plan.results)
-}
-
-fn today() -> String {
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    suite::result::date_of(now.as_secs())
 }
 
 /// Writes the result, with what other parts have found on the same day and commit; all goals in the table's order.

@@ -190,7 +190,9 @@ impl Results {
     }
 }
 
-fn commit() -> String {
+/// The commit of the repository that the caller stands in, with `+` where files differ from it; `unknown` outside one.
+#[must_use]
+pub fn commit() -> String {
     let git = |arguments: &[&str]| {
         let output = Command::new("git").args(arguments).output().ok()?;
         output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())

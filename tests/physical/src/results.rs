@@ -31,7 +31,16 @@ impl Marathon {
     /// Nothing yet.
     #[must_use]
     pub fn new(target: &'static str, seed: u64) -> Self {
-        Self { target, commit: commit(), seed, cycles: 0, equal: 0, lost: 0, lanes: Vec::new(), seconds: 0 }
+        Self {
+            target,
+            commit: crash::results::commit(),
+            seed,
+            cycles: 0,
+            equal: 0,
+            lost: 0,
+            lanes: Vec::new(),
+            seconds: 0,
+        }
     }
 
     /// The line that a marathon ends with.
@@ -58,14 +67,4 @@ impl Marathon {
         println!("recorded in {}", path.display());
         Ok(())
     }
-}
-
-fn commit() -> String {
-    let git = |arguments: &[&str]| {
-        let output = std::process::Command::new("git").args(arguments).output().ok()?;
-        output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
-    };
-    let Some(head) = git(&["rev-parse", "HEAD"]) else { return "unknown".to_owned() };
-    let is_changed = git(&["status", "--porcelain", "--untracked-files=no"]).is_none_or(|changes| !changes.is_empty());
-    if is_changed { head + "+" } else { head }
 }
