@@ -2,8 +2,10 @@
 
 use std::path::Path;
 
+use segments::StreamKind;
 use setup::daemon::Walspool;
 use setup::postgres::{Postgres, StopMode};
+use spool::{AttachOptions, AttachedStore, CursorStart};
 
 use crate::support::{LATER, SOON, parse_lsn};
 use crate::world::{SEGMENT_BYTES, SLOT, World, assert_equal_to, source_options, write_rows};
@@ -87,6 +89,26 @@ async fn wal_that_only_an_archive_has(major: u32) {
     let folders = [archive.path().to_owned(), world.source.data_dir().join("pg_wal")];
     let compared = assert_equal_to(&exported, &document, &folders);
     assert!(compared > 6, "{document}");
+    a_comparison_that_was_killed_holds_nothing(&world).await;
+}
+
+/// `kill -9` between the register of what compares and its end leaves the register, and with it a hold.
+async fn a_comparison_that_was_killed_holds_nothing(world: &World) {
+    let store = Path::new(&world.document.store).to_owned();
+    let leaving = move || {
+        let attached = AttachedStore::attach(&store, &AttachOptions::default()).expect("attached");
+        drop(attached.register("capture_wal_comparing", StreamKind::Wal, CursorStart::Earliest).expect("registered"));
+    };
+    tokio::task::spawn_blocking(leaving).await.expect("left");
+    let registered = async || {
+        let listed = world.command(&["consumers", "ls", "--json"]).await;
+        assert_eq!(listed.code, Some(0), "{listed:?}");
+        listed.stdout.contains("capture_wal_comparing")
+    };
+    assert!(registered().await, "it is there before");
+    let mut daemon = world.run_until_ready().await;
+    assert!(!registered().await, "nobody compares");
+    assert_eq!(daemon.terminate(SOON).await.expect("ended"), Some(0));
 }
 
 fn restore_from(world: &mut World, folder: &Path) {

@@ -132,6 +132,14 @@ fn difference<D: Disk>(
     }
 }
 
+/// Ends what a killed process had begun to compare: its cursor would hold WAL for nobody.
+pub(super) fn end_comparison<D: Disk>(store: &Store<D>) -> std::result::Result<(), spool::Error> {
+    match store.unregister(COMPARING) {
+        Err(spool::Error::Unregistered { .. }) => Ok(()),
+        ended => ended,
+    }
+}
+
 /// Runs the command. False: the archive does not have the file.
 async fn fetch(command: &str, name: &str, file: &Path) -> Result<bool> {
     let text = command.replace("%%", "\0").replace("%f", name).replace("%p", &file.display().to_string());

@@ -12,6 +12,7 @@ use spool::disk::Disk;
 
 use super::begin::format_of;
 use super::decision::{Begun, Decision, decide};
+use super::restore::end_comparison;
 use super::session::Session;
 use super::source::{Met, meet};
 use crate::capture::error::{CaptureError, Result};
@@ -141,6 +142,7 @@ impl<D: Disk> PhysicalCapture<D> {
         let store = &self.context.store;
         let appended = store.watermarks(StreamKind::Wal).appended.seqno;
         store.durable_async(StreamKind::Wal, appended).await?;
+        end_comparison(store)?;
         let slot = self.physical().slot.clone();
         let mut met = meet(&self.context.source, slot.as_deref()).await?;
         let begun = self.begun()?;
