@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use segments::{SegmentId, Seqno};
-use spool::{Backend, Cursor, CursorStart, Error, Seek, SystemDisk, SystemStore};
+use spool::{Backend, Cursor, CursorStart, Error, Seek, SegmentInfo, SystemDisk, SystemStore};
 
 use crate::world::{filled, is_right, limits, path_of, sealed_segments};
 
@@ -21,6 +21,8 @@ pub(super) struct Victim {
     pub(super) path: PathBuf,
     pub(super) first: Seqno,
     pub(super) last: Seqno,
+    /// The sealed segments behind it, as they were when the case began: the store may still seal others.
+    behind: Vec<SegmentInfo>,
     pub(super) used_bytes: u64,
     pub(super) content: Vec<u8>,
 }
@@ -29,11 +31,12 @@ impl Victim {
     pub(super) fn new(dir: &Path, backend: Backend) -> Self {
         let name = format!("case-{}", std::process::id());
         let store = filled(dir, &name, backend, SEALED);
-        let info = sealed_segments(&store).swap_remove(1);
+        let sealed = sealed_segments(&store);
+        let (info, behind) = (sealed[1].clone(), sealed[2..].to_vec());
         let path = path_of(&store, info.id);
         let content = std::fs::read(&path).expect("a segment");
         let (segment, first, last, used_bytes) = (info.id, info.first_seqno, info.last_seqno, info.used_bytes);
-        Self { store, folder: dir.join(name), segment, path, first, last, used_bytes, content }
+        Self { store, folder: dir.join(name), segment, path, first, last, behind, used_bytes, content }
     }
 
     pub(super) fn file(&self) -> File {
@@ -60,18 +63,26 @@ impl Victim {
 
     /// Brings the segments behind the harmed one into the page cache, so that they are mapped.
     pub(super) fn warm_others(&self) {
-        let behind = sealed_segments(&self.store).into_iter().filter(|info| info.id > self.segment);
-        let read = behind.map(|info| std::fs::read(path_of(&self.store, info.id)).expect("a segment").len());
+        let read =
+            self.behind.iter().map(|info| std::fs::read(path_of(&self.store, info.id)).expect("a segment").len());
         assert!(read.sum::<usize>() > 0, "there are segments behind it");
     }
 
-    /// Reads the records behind the harmed segment again and again until `stop`; every one must be right.
+    /// Reads the sealed segments behind the harmed one again and again until `stop`; every record must be right. What the
+    /// store has not sealed yet when the case begins is left out: nobody knows how much of it is in memory, and the rest
+    /// would be asked of the device.
     pub(super) fn read_others(&self, name: &str, stop: &AtomicBool, batches: &AtomicU64) {
         let mut cursor = self.store.register(name, crate::world::TXN, CursorStart::Earliest).expect("registered");
+        let last_sealed = self.behind.last().expect("segments behind it").last_seqno;
+        assert!(last_sealed > self.last, "there are segments behind it");
         while !stop.load(Ordering::SeqCst) {
-            cursor.seek(Seek::Seqno(self.last.next())).expect("there");
-            while let Some(batch) = cursor.next_batch(limits(7)).expect("unharmed") {
+            let mut next = self.last.next();
+            cursor.seek(Seek::Seqno(next)).expect("there");
+            while next <= last_sealed {
+                let records = 7.min(last_sealed.get() - next.get() + 1) as usize;
+                let batch = cursor.next_batch(limits(records)).expect("unharmed").expect("records");
                 assert!(batch.records().all(|record| is_right(&record)), "another reader saw wrong bytes");
+                next = batch.records().last().expect("records").meta.seqno.next();
                 batch.finish().expect("unharmed");
                 batches.fetch_add(1, Ordering::SeqCst);
             }
