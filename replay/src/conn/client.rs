@@ -83,6 +83,11 @@ impl ReplicationClient {
         Ok(Self { channel })
     }
 
+    /// What is under it, for a command that takes the session over.
+    pub(super) fn into_channel(self) -> Channel {
+        self.channel
+    }
+
     /// Where it leads.
     #[must_use]
     pub fn endpoint(&self) -> &Endpoint {

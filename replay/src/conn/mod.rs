@@ -6,6 +6,7 @@
 //! (replication commands) → `stream`, `copy`, `feedback` (CopyBoth); `sql` beside it. `frame` and `message` cut and parse
 //! bytes, `error` sorts what goes wrong.
 
+mod backup;
 mod channel;
 mod client;
 mod command;
@@ -26,6 +27,7 @@ mod stream;
 pub(crate) mod tls;
 pub(crate) mod wire;
 
+pub use backup::{BackupPiece, BaseBackup};
 pub use channel::Rows;
 pub use client::{CreatedSlot, NextTimeline, PhysicalSlot, PhysicalStart, ReplicationClient, SystemIdentity};
 pub use command::{LogicalOptions, quote_identifier, quote_literal};

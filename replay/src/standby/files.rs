@@ -101,10 +101,10 @@ where
 {
     let begin = Instant::now();
     loop {
-        let before = read_all(client, &mut connect).await?;
+        let before = map_now(client, &mut connect).await?;
         wait_for_locks(client, begin).await?;
-        if read_all(client, &mut connect).await? == before {
-            return Ok(CatalogMap::new(before.0, before.1));
+        if map_now(client, &mut connect).await? == before {
+            return Ok(before);
         }
         if begin.elapsed() > LOCK_WAIT_MAX {
             return Err(FirstMapError::Restless { what: "they are rewritten all the time" });
@@ -112,13 +112,19 @@ where
     }
 }
 
-async fn read_all<C, F>(client: &Client, connect: &mut C) -> Result<(BTreeSet<RelFile>, BTreeSet<u32>), FirstMapError>
+/// The map as SQL gives it at this moment, whatever transactions do meanwhile: to see whether an earlier one still holds.
+///
+/// # Errors
+/// What fails.
+pub async fn map_now<C, F>(client: &Client, connect: &mut C) -> Result<CatalogMap, FirstMapError>
 where
     C: FnMut(String) -> F,
     F: Future<Output = Result<Client, String>>,
 {
     let (mut catalogs, mut whole) = (BTreeSet::new(), BTreeSet::new());
-    let rows = client.query("SELECT oid, datname::text, datallowconn FROM pg_catalog.pg_database", &[]).await?;
+    // A database whose making or dropping was interrupted takes no connections either (`database_is_invalid_form`).
+    let databases = "SELECT oid, datname::text, datallowconn AND datconnlimit <> -2 FROM pg_catalog.pg_database";
+    let rows = client.query(databases, &[]).await?;
     for row in rows {
         let (oid, database, allowed): (u32, String, bool) = (row.get(0), row.get(1), row.get(2));
         if !allowed {
@@ -128,7 +134,7 @@ where
         let there = connect(database.clone()).await.map_err(|reason| FirstMapError::Connect { database, reason })?;
         catalogs.extend(read_database(&there).await?.catalogs);
     }
-    Ok((catalogs, whole))
+    Ok(CatalogMap::new(catalogs, whole))
 }
 
 /// Waits until none of the transactions that hold an AccessExclusiveLock on a catalog now holds one.

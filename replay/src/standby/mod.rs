@@ -1,5 +1,17 @@
-//! Standbys that have catalogs only. So far: which files are catalogs', asked by SQL.
+//! Standbys that have catalogs only: which files they need, how they are made, and how they are run.
+//!
+//! Reading order: [`files`] (which files are catalogs', asked by SQL), [`contents`] (what of a cluster is copied),
+//! [`bootstrap`] (into a [`place`]), [`control`] and [`label`] (what the copied files say), [`page`] (torn or damaged).
 
+pub mod bootstrap;
+mod contents;
+pub mod control;
 pub mod files;
+pub mod label;
+pub mod page;
+pub mod place;
 
-pub use files::{DatabaseFiles, FirstMapError, first_map, read_database};
+pub use bootstrap::{Bootstrap, BootstrapError, Bootstrapped, Feed, Progress, SourceFeed, Way};
+pub use control::{ClusterState, ControlFile, ParameterFloors};
+pub use files::{DatabaseFiles, FirstMapError, first_map, map_now, read_database};
+pub use label::BackupLabel;

@@ -2,7 +2,7 @@
 //!
 //! Reading order: [`fetch`] (where PostgreSQL comes from), [`process`] (how a server is kept from outliving us),
 //! [`postgres`] (a throw-away server), [`types`] and [`mutate`] (what is written into it), [`pgbench`] (the load),
-//! [`compare`] (are two servers equal?), [`daemon`] (a `walspool run` that may be killed), [`report`] (what a test run used).
+//! [`compare`] (are two servers equal?), [`catalogs`] (is a standby its source, as far as catalogs go?), [`daemon`] (a `walspool run` that may be killed), [`report`] (what a test run used).
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), setup::SetupError> {
@@ -14,6 +14,7 @@
 //! ```
 
 pub mod account;
+pub mod catalogs;
 pub mod compare;
 pub mod daemon;
 pub mod document;
