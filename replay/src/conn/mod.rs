@@ -39,5 +39,5 @@ pub use feedback::FeedbackSender;
 pub(crate) use message::HEADER_BYTES;
 pub use message::ServerError;
 pub use secret::Secret;
-pub use session::Session;
+pub use session::{Session, major_of};
 pub use stream::{DEFAULT_RECEIVE_TIMEOUT, ReplicationReader, ReplicationStream};

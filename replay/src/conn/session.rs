@@ -129,6 +129,12 @@ pub(crate) fn version_num(server_version: &str) -> Option<u32> {
     Some(major * 10_000 + minor.min(9_999))
 }
 
+/// The major version in a text such as `18.6`; `None` for what is no version, and below 10.
+#[must_use]
+pub fn major_of(server_version: &str) -> Option<u32> {
+    version_num(server_version).map(|number| number / 10_000)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
