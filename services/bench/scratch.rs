@@ -80,6 +80,15 @@ impl WrittenOut {
 }
 
 impl WrittenOut {
+    /// Takes its name away: it is there until it is closed.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn without_name(self) -> io::Result<Self> {
+        std::fs::remove_file(&self.path)?;
+        Ok(self)
+    }
+
     /// The same file through the page cache.
     ///
     /// # Errors

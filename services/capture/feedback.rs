@@ -88,7 +88,9 @@ impl Feedback {
         if self.asked {
             return now;
         }
-        let advanced = sent.flush < self.now_at.flush;
+        // Where commits may wait for what is durable, others may wait for what is applied.
+        let applied = self.gap.is_zero() && sent.apply < self.now_at.apply;
+        let advanced = sent.flush < self.now_at.flush || applied;
         *at + if advanced { self.gap } else { self.interval }
     }
 
@@ -151,6 +153,11 @@ mod tests {
         assert_eq!(feedback.take(start), None, "receiving alone is no news");
         feedback.durable(lsn(200));
         assert_eq!(feedback.take(start).map(|sent| sent.flush), Some(lsn(200)));
+        assert_eq!(feedback.take(start), None);
+        feedback.applied(lsn(150));
+        assert_eq!(feedback.take(start).map(|sent| sent.apply), Some(lsn(150)), "and every step of a consumer");
+        feedback.applied(lsn(250));
+        assert_eq!(feedback.take(start).map(|sent| sent.apply), Some(lsn(200)), "up to what is durable");
         assert_eq!(feedback.take(start), None);
     }
 

@@ -52,6 +52,7 @@ pub struct CaptureMetrics {
     received: AtomicU64,
     drain: AtomicU64,
     acknowledged: AtomicU64,
+    applied: AtomicU64,
     source: Mutex<Source>,
 }
 
@@ -116,9 +117,10 @@ impl CaptureMetrics {
     }
 
     /// A status update went out.
-    pub fn acknowledged(&self, flush: Lsn) {
+    pub fn acknowledged(&self, flush: Lsn, apply: Lsn) {
         self.feedback.fetch_add(1, Ordering::Relaxed);
         self.acknowledged.fetch_max(flush.get(), Ordering::Relaxed);
+        self.applied.fetch_max(apply.get(), Ordering::Relaxed);
     }
 
     /// Where source and slot stand, read just now.
@@ -147,6 +149,12 @@ impl CaptureMetrics {
     #[must_use]
     pub fn acknowledged_lsn(&self) -> Option<Lsn> {
         known(&self.acknowledged)
+    }
+
+    /// The newest apply position sent; `None` until one above 0 was.
+    #[must_use]
+    pub fn applied_lsn(&self) -> Option<Lsn> {
+        known(&self.applied)
     }
 
     /// The newest look at the source, with its end at least at what we received.

@@ -60,6 +60,8 @@ pub(crate) struct FeedbackInputs {
     pub(crate) reception: Arc<Reception>,
     pub(crate) durable: watch::Receiver<StreamState>,
     pub(crate) statistics: Option<Arc<ApplyStatistics>>,
+    /// How far the chosen consumers have come, where they are told of by their registers.
+    pub(crate) applied: Option<watch::Receiver<Lsn>>,
     pub(crate) metrics: Arc<CaptureMetrics>,
 }
 
@@ -69,6 +71,9 @@ impl FeedbackInputs {
         feedback.received(Lsn::new(self.reception.received.load(Ordering::Relaxed)));
         if let Some(applied) = self.statistics.as_ref().and_then(|statistics| statistics.applied()) {
             feedback.applied(applied.lsn);
+        }
+        if let Some(applied) = &mut self.applied {
+            feedback.applied(*applied.borrow_and_update());
         }
         if self.reception.asked.swap(false, Ordering::Relaxed) {
             feedback.reply_requested();
@@ -108,7 +113,7 @@ pub(crate) async fn send(
 ) -> Result<(), ConnError> {
     let Positions { write, flush, apply } = positions;
     sender.send(StatusUpdate { write, flush, apply, reply_requested: false }).await?;
-    metrics.acknowledged(flush);
+    metrics.acknowledged(flush, apply);
     Ok(())
 }
 

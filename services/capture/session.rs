@@ -79,6 +79,7 @@ impl<D: Disk> Session<D> {
             reception: Arc::clone(&reception),
             durable: context.store.watch_durable(StreamKind::Txn),
             statistics: context.statistics.clone(),
+            applied: None,
             metrics: Arc::clone(&context.metrics),
         };
         let telling = tokio::spawn(tell(sender.clone(), inputs, Feedback::new(from, interval_for(timeout))));

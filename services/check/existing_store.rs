@@ -2,7 +2,7 @@
 
 use replay::state::{Ledger, Manifest};
 use segments::StreamKind;
-use spool::ReadOnlyStore;
+use spool::{CursorInfo, CursorState, ReadOnlyStore, Registry};
 
 use super::{Findings, STORE};
 use crate::capture::decision::{Origin, StoreFacts};
@@ -11,6 +11,7 @@ use crate::capture::physical::decision::Begun;
 use crate::config::Config;
 use crate::finding::Finding;
 use crate::load::book;
+use crate::runtime::store_options;
 
 /// What was read from a store. By default nothing: no conclusions are drawn from it.
 #[derive(Default)]
@@ -23,6 +24,10 @@ pub(super) struct Existing {
     pub(super) unborn: bool,
     /// What `wal/` holds; `None` where no WAL was ever captured.
     pub(super) begun: Option<Begun>,
+    /// Whether a cursor, a pin or a restartpoint keeps WAL.
+    pub(super) is_wal_held: bool,
+    /// Every cursor that may be used.
+    pub(super) consumers: Vec<String>,
 }
 
 /// Looks into the store without its lock.
@@ -44,6 +49,7 @@ fn read(config: &Config, findings: &mut Findings, existing: &mut Existing) -> Re
         let remedy = format!("set segment_bytes = {stored} in [store]");
         findings.push(Finding::error("store_segment_bytes", STORE, message).with_remedy(remedy));
     }
+    readers(config, &store, existing);
     let wal_end = store.entry_end(StreamKind::Wal)?;
     let (manifest, ledger) = (store.latest_state(StreamKind::Manifest)?, store.latest_state(StreamKind::Ledger)?);
     let Some(manifest) = manifest else {
@@ -88,6 +94,19 @@ fn read(config: &Config, findings: &mut Findings, existing: &mut Existing) -> Re
         durable_end: store.entry_end(StreamKind::Txn)?.lsn,
     });
     Ok(())
+}
+
+/// Who reads, and whether that keeps WAL. What cannot be read is said by those who need it.
+fn readers(config: &Config, store: &ReadOnlyStore, existing: &mut Existing) {
+    let active = |cursor: &CursorInfo| cursor.state == CursorState::Active;
+    existing.consumers = store
+        .cursors()
+        .map(|cursors| cursors.into_iter().filter(active).map(|cursor| cursor.name).collect())
+        .unwrap_or_default();
+    let Ok(options) = store_options(config) else { return };
+    let holds = Registry::open(store.dir()).and_then(|registry| registry.holds(&options));
+    existing.is_wal_held = holds
+        .map_or(true, |holds| holds.iter().any(|hold| hold.stream == StreamKind::Wal && hold.holder.name().is_some()));
 }
 
 /// The finding for a store that cannot be read.

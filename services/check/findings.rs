@@ -3,6 +3,9 @@
 use crate::exit::Exit;
 use crate::finding::{Finding, Severity};
 
+/// Commits would wait for a store that keeps no user data: refused by name, before anything is streamed.
+const SAFETY_GATE: &str = "sync_standby_refused";
+
 /// Everything that a check found.
 #[derive(Debug, Default, Clone)]
 pub struct Findings {
@@ -43,9 +46,11 @@ impl Findings {
         self.list.iter().filter(move |finding| finding.severity == severity)
     }
 
-    /// How `check` ends: something to mend outweighs a server that cannot be reached.
+    /// How `check` ends: a safety gate outweighs what else is to be mended, and that a server that cannot be reached.
     pub fn exit(&self) -> Exit {
-        if self.refusals().next().is_some() {
+        if self.refusals().any(|finding| finding.code == SAFETY_GATE) {
+            Exit::Refused
+        } else if self.refusals().next().is_some() {
             Exit::Negative
         } else if self.unreachable().next().is_some() {
             Exit::Temporary
@@ -70,5 +75,7 @@ mod tests {
         findings.push(Finding::error("e", "source", "e"));
         assert_eq!(findings.exit(), Exit::Negative);
         assert!(findings.has("e") && !findings.has("x"));
+        findings.push(Finding::error("sync_standby_refused", "source", "s"));
+        assert_eq!(findings.exit(), Exit::Refused);
     }
 }

@@ -15,6 +15,7 @@ mod ddl;
 mod existing_store;
 mod filesystem;
 mod findings;
+mod host;
 mod physical;
 mod progress;
 mod publication;
@@ -34,6 +35,7 @@ use crate::finding::Finding;
 
 pub use filesystem::nearest_existing;
 pub use findings::Findings;
+pub use host::Host;
 
 /// Oldest server that is supported, as `server_version_num`.
 pub const SERVER_VERSION_MIN: i32 = 160_000;
@@ -61,6 +63,14 @@ pub async fn everything(config: &Config) -> Findings {
     check(config, Scope::Check).await
 }
 
+/// Everything that `walspool preflight` reports: as [`everything`], then this host and a short probe of its disk, for which
+/// the calling thread blocks.
+pub async fn preflight(config: &Config) -> (Findings, Host) {
+    let mut findings = everything(config).await;
+    let host = host::check(config, &mut findings);
+    (findings, host)
+}
+
 /// What `run` has to know before it starts its services: refusals end it, an unreachable server is a state with
 /// back-off for the services that need it.
 pub async fn for_run(config: &Config) -> Findings {
@@ -85,7 +95,10 @@ async fn check(config: &Config, scope: Scope) -> Findings {
     secrets::check(config, &mut findings);
     let store = match scope {
         Scope::Check => Some(store::check(config, &mut findings)),
-        Scope::Run => None,
+        Scope::Run => {
+            host::limited(config, &mut findings);
+            None
+        }
     };
     let source = connect::connect(SOURCE, &config.source.database_url, config, &mut findings).await;
     let mut described = None;

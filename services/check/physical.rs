@@ -4,12 +4,12 @@ use replay::conn::Conninfo;
 use tokio_postgres::{Client, Error};
 
 use super::store::StoreLook;
-use super::{Findings, SOURCE, Scope, connect, setting, slot};
+use super::{Findings, SOURCE, STORE, Scope, connect, setting, slot};
 use crate::capture::CaptureError;
 use crate::capture::physical::decision::{Decision, decide};
 use crate::capture::physical::names::is_named;
 use crate::capture::physical::source::meet;
-use crate::config::{Config, Profile};
+use crate::config::{APPLY_CONSUMER, Config, Physical, Profile, Retention};
 use crate::finding::Finding;
 
 pub(super) async fn check(
@@ -20,25 +20,61 @@ pub(super) async fn check(
     findings: &mut Findings,
 ) -> Result<(), Error> {
     let physical = config.source.physical.as_ref().expect("only called where physical capture is configured");
-    standby_names(client, physical.profile, physical.application_name(), scope, findings).await?;
+    standby_names(client, physical, scope, findings).await?;
     match &physical.slot {
         Some(slot) => slot::retention(client, config, slot, findings).await?,
         None => keep_size(client, findings).await?,
     }
-    if let Some(store) = store.filter(|store| !store.in_use()) {
+    // Where no walsender can be had a connection would only say the same in other words.
+    let can_connect = !["role_replication", "wal_level", "wal_senders_full"].iter().any(|code| findings.has(code));
+    if let Some(store) = store.filter(|store| can_connect && !store.in_use()) {
         decision(config, physical.slot.as_deref(), store, findings).await;
     }
+    if let Some(store) = store {
+        held(config, physical, store.is_wal_held(), findings);
+        consumers(config, physical, store, findings);
+    }
     Ok(())
+}
+
+/// Whoever keeps every byte wants it back some day: with retention on, a sealed segment that nobody holds goes.
+fn held(config: &Config, physical: &Physical, is_wal_held: bool, findings: &mut Findings) {
+    let Retention { enabled, min_bytes, min_age } = &config.retention;
+    // A least size or age is a choice: so much stays, and the rest may go.
+    if physical.profile != Profile::Full || !enabled || is_wal_held || *min_bytes > 0 || !min_age.is_zero() {
+        return;
+    }
+    let message = "profile is \"full\" and retention is on, but no cursor, pin or restartpoint holds wal/: each segment is \
+                   given away as soon as it is full";
+    let remedy = "walspool pin add NAME --at LSN --stream wal   # LSN: where a base backup began\n\
+                  # or in [retention]: enabled = false, min_bytes or min_age";
+    findings.push(Finding::warning("wal_not_held", STORE, message).with_remedy(remedy));
+}
+
+/// Apply stands still while a chosen consumer is not registered. Our own are registered by the daemon's first start.
+fn consumers(config: &Config, physical: &Physical, store: &StoreLook, findings: &mut Findings) {
+    for name in &physical.apply_consumers {
+        if store.has_consumer(name) || (store.is_new() && config.target.is_some() && name == APPLY_CONSUMER) {
+            continue;
+        }
+        let message = format!(
+            "apply_consumers names {name:?}, which is not registered or was given up: the apply position stands still, and \
+             with it every commit with synchronous_commit = remote_apply"
+        );
+        let remedy =
+            "walspool consumers ls   # who is registered; then name one of those, or leave apply_consumers out";
+        findings.push(Finding::warning("apply_consumer_missing", STORE, message).with_remedy(remedy));
+    }
 }
 
 /// `synchronous_commit = remote_apply` waits for a position that only a standby with readers has.
 async fn standby_names(
     client: &Client,
-    profile: Profile,
-    name: &str,
+    physical: &Physical,
     scope: Scope,
     findings: &mut Findings,
 ) -> Result<(), Error> {
+    let (profile, name) = (physical.profile, physical.application_name());
     let names = setting(client, "synchronous_standby_names").await?;
     if !is_named(&names, name) {
         return Ok(());
@@ -55,12 +91,13 @@ async fn standby_names(
         };
         findings.push(finding.with_remedy(remedy));
     }
-    if setting(client, "synchronous_commit").await? == "remote_apply" {
+    if physical.apply_consumers.is_empty() && setting(client, "synchronous_commit").await? == "remote_apply" {
         let message = format!(
             "synchronous_standby_names ({names}) names {name:?} and synchronous_commit is remote_apply: nothing is applied \
              here, so commits would wait for ever"
         );
-        let remedy = "ALTER SYSTEM SET synchronous_commit = 'on';\nSELECT pg_reload_conf();";
+        let remedy = "ALTER SYSTEM SET synchronous_commit = 'on';\nSELECT pg_reload_conf();\n\
+                      -- or name the consumers that commits shall wait for in [source.physical] apply_consumers";
         findings.push(Finding::error("sync_standby_remote_apply", SOURCE, message).with_remedy(remedy));
     }
     Ok(())

@@ -35,6 +35,16 @@ impl StoreLook {
         self.existing.as_ref()?.begun.as_ref()
     }
 
+    /// Whether a cursor, a pin or a restartpoint keeps WAL.
+    pub(super) fn is_wal_held(&self) -> bool {
+        self.existing.as_ref().is_some_and(|existing| existing.is_wal_held)
+    }
+
+    /// Whether a consumer of this name is registered and may go on.
+    pub(super) fn has_consumer(&self, name: &str) -> bool {
+        self.existing.as_ref().is_some_and(|existing| existing.consumers.iter().any(|known| known == name))
+    }
+
     /// What it says about its source; `None` when it is new or cannot be read.
     pub(super) fn facts(&self) -> Option<&StoreFacts> {
         self.existing.as_ref()?.facts.as_ref()

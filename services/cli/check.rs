@@ -13,14 +13,14 @@ use crate::finding::Finding;
 /// Connects everywhere and names everything that is wrong, each with its remedy; changes nothing
 ///
 /// Exit code 0: nothing refuses (warnings may be there). 1: something has to be mended. 2: the configuration is
-/// refused. 75: a server cannot be reached.
+/// refused. 4: the catalog profile is named in synchronous_standby_names. 75: a server cannot be reached.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  walspool check --config /etc/walspool/walspool.toml\n  \
 walspool check --json | jq -r '.findings[] | .remedy // empty'")]
 pub(super) struct CheckArgs {}
 
 #[derive(Serialize)]
-struct CheckDocument<'a> {
+pub(super) struct CheckDocument<'a> {
     schema_version: u32,
     ok: bool,
     errors: usize,
@@ -37,22 +37,26 @@ pub(super) fn run(global: &Global, _args: &CheckArgs) -> Result<Exit, Failure> {
     };
     let findings = small_runtime()?.block_on(check::everything(&loaded.config));
     if global.json {
-        output::print_json(&CheckDocument {
-            schema_version: 1,
-            ok: findings.exit() == Exit::Ok,
-            errors: findings.refusals().count(),
-            unreachable: findings.unreachable().count(),
-            warnings: findings.warnings().count(),
-            findings: findings.all(),
-        })?;
+        output::print_json(&document(&findings))?;
     } else {
         output::print(&text(&findings))?;
     }
     Ok(findings.exit())
 }
 
+pub(super) fn document(findings: &Findings) -> CheckDocument<'_> {
+    CheckDocument {
+        schema_version: 1,
+        ok: findings.exit() == Exit::Ok,
+        errors: findings.refusals().count(),
+        unreachable: findings.unreachable().count(),
+        warnings: findings.warnings().count(),
+        findings: findings.all(),
+    }
+}
+
 /// A configuration that cannot be read ends the check: its findings are the answer.
-fn refused(global: &Global, error: &ConfigError) -> Result<Exit, Failure> {
+pub(super) fn refused(global: &Global, error: &ConfigError) -> Result<Exit, Failure> {
     if global.json {
         output::print_json(&CheckDocument {
             schema_version: 1,
@@ -68,7 +72,7 @@ fn refused(global: &Global, error: &ConfigError) -> Result<Exit, Failure> {
     Err(Failure::usage(error.to_string()))
 }
 
-fn text(findings: &Findings) -> String {
+pub(super) fn text(findings: &Findings) -> String {
     let mut text = output::findings_text(findings.all());
     let (errors, unreachable, warnings) =
         (findings.refusals().count(), findings.unreachable().count(), findings.warnings().count());

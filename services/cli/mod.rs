@@ -12,6 +12,7 @@ mod init;
 mod moment;
 mod output;
 mod pin;
+mod preflight;
 mod run;
 mod slot;
 mod status;
@@ -67,6 +68,7 @@ enum Command {
     #[command(subcommand)]
     Config(config::ConfigCommand),
     Check(check::CheckArgs),
+    Preflight(preflight::PreflightArgs),
     Run(run::RunArgs),
     Capture(run::CaptureArgs),
     Apply(run::ApplyArgs),
@@ -171,6 +173,7 @@ fn dispatch(cli: &Cli) -> Result<Exit, Failure> {
         Command::Init(args) => init::run(&cli.global, args),
         Command::Config(command) => config::run(&cli.global, command),
         Command::Check(args) => check::run(&cli.global, args),
+        Command::Preflight(args) => preflight::run(&cli.global, args),
         Command::Run(args) => run::run(&cli.global, args),
         Command::Capture(args) => run::capture(&cli.global, args),
         Command::Apply(args) => run::apply(&cli.global, args),

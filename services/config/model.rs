@@ -118,6 +118,9 @@ pub struct Physical {
     /// The shell command that fetches a WAL file which the source no longer has: `%f` is its name, `%p` where to put it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub restore_command: Option<String>,
+    /// Consumers (cursors) whose slowest position is told to the source as *apply*. Without one 0 is told.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub apply_consumers: Vec<String>,
 }
 
 impl Physical {

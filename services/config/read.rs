@@ -133,8 +133,19 @@ fn physical(mut section: Section<'_>) -> Option<Physical> {
         section.string("restore_command");
         Some(None)
     };
+    let apply_consumers = if section.has("apply_consumers") {
+        section.strings("apply_consumers").and_then(|names| validate::apply_consumers(&section, &names))
+    } else {
+        section.note("apply_consumers");
+        Some(Vec::new())
+    };
     section.finish();
-    Some(Physical { slot: slot?, profile: profile?, restore_command: restore_command? })
+    Some(Physical {
+        slot: slot?,
+        profile: profile?,
+        restore_command: restore_command?,
+        apply_consumers: apply_consumers?,
+    })
 }
 
 pub(super) fn absolute_path(section: &mut Section<'_>, key: &'static str, example: &str) -> Option<PathBuf> {

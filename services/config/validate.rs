@@ -96,6 +96,23 @@ pub(crate) fn restore_command(section: &Section<'_>, command: &str) -> Option<St
     Some(command.to_owned())
 }
 
+/// Names of cursors, each once. Whether they are registered is the store's to say: other processes register them.
+pub(crate) fn apply_consumers(section: &Section<'_>, names: &[&str]) -> Option<Vec<String>> {
+    const KEY: &str = "apply_consumers";
+    for (index, name) in names.iter().enumerate() {
+        if !spool::is_cursor_name(name) {
+            let reason = "a consumer's name has up to 100 letters, digits, `-`, `_` and `.`";
+            section.invalid(KEY, format!("{}: {reason}", shown(name)));
+            return None;
+        }
+        if names[..index].contains(name) {
+            section.refuse("config_duplicate", KEY, format!("{} is listed twice", shown(name)));
+            return None;
+        }
+    }
+    Some(names.iter().map(|name| (*name).to_owned()).collect())
+}
+
 /// Settings for a consumer that does not exist would silently do nothing.
 pub(crate) fn consumer(section: &Section<'_>, name: &str, has_target: bool, earlier: &[Consumer]) {
     if earlier.iter().any(|consumer| consumer.name == name) {

@@ -57,6 +57,7 @@ fn wal_now(status: &mut WalStatus, metrics: &CaptureMetrics) {
     status.connected = counters.connected;
     status.received = metrics.received().map(LsnText);
     status.acknowledged = metrics.acknowledged_lsn().map(LsnText);
+    status.applied = metrics.applied_lsn().map(LsnText);
     status.source_end = standing.end.map(LsnText);
     status.source_wal_held_bytes = standing.held_bytes;
     if let Some(LsnText(durable)) = status.durable {

@@ -135,7 +135,7 @@ pub(super) fn refuse(findings: &check::Findings) -> Result<(), Failure> {
     if refusals.is_empty() {
         return Ok(());
     }
-    Err(Failure::refused("the servers are not as the configuration needs them").with_findings(refusals))
+    Err(Failure::refused("servers or host are not as the configuration needs them").with_findings(refusals))
 }
 
 async fn open_store(config: &Config, options: &StoreOptions) -> Result<SystemStore, spool::Error> {

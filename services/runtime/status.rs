@@ -220,6 +220,8 @@ pub struct WalStatus {
     pub durable: Option<LsnText>,
     /// The newest flush position sent to the source.
     pub acknowledged: Option<LsnText>,
+    /// The newest apply position sent to the source; `null` while 0 is told.
+    pub applied: Option<LsnText>,
     /// Bytes of the source's WAL that are not durable here.
     pub lag_bytes: Option<u64>,
     /// Seconds since we were last level with the source; 0 when we are.

@@ -59,7 +59,8 @@ pub(crate) fn cursor_path(store: &Path, name: &str) -> PathBuf {
 }
 
 /// True for names that a cursor, a pin or a standby may have: they are file names and labels.
-pub(crate) fn is_cursor_name(name: &str) -> bool {
+#[must_use]
+pub fn is_cursor_name(name: &str) -> bool {
     let good = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     let is_name = !name.is_empty() && name.len() <= CURSOR_NAME_BYTES_MAX && !name.starts_with('.');
     let is_name = is_name && name.bytes().all(good);

@@ -151,6 +151,7 @@ pub use cursor::{Batch, BatchLimits, Cursor, CursorInfo, CursorStart, CursorStat
 pub use disk::{Backend, BackendInUse, Disk, SimDisk, SystemDisk};
 pub use environment::{Clock, Environment, Random, SimClock};
 pub use error::{Damage, Error, Result};
+pub use layout::is_cursor_name;
 pub use mark::{Marks, StreamMarks, StreamStart};
 pub use options::StoreOptions;
 pub use read_only::{ReadOnlyStore, SegmentFile};

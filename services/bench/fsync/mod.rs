@@ -142,6 +142,23 @@ pub fn prepare(folder: &Path) -> io::Result<WrittenOut> {
     WrittenOut::new(folder, FILE_BYTES)
 }
 
+/// Measures one method for `duration` in a file of `file_bytes` that has no name: whatever ends this process, nothing stays.
+///
+/// # Errors
+/// The folder cannot be written, the device fails, or the kernel refuses the method.
+pub fn probe_once(
+    folder: &Path,
+    method: Method,
+    write_bytes: usize,
+    file_bytes: u64,
+    duration: Duration,
+) -> io::Result<Cell> {
+    let mut probe = Probe::new(folder, method, write_bytes)?;
+    let file = WrittenOut::new(folder, file_bytes)?.without_name()?;
+    probe.slice(&file, duration)?;
+    Ok(probe.cell())
+}
+
 /// Measures every method with every size. Blocks the calling thread for as many times `duration`.
 ///
 /// # Errors

@@ -1,9 +1,11 @@
 //! Telling the source how far we are, from two places: the reader itself, right behind a group that it made durable, and a
 //! task beside it, for the groups of the store's own thread, for intervals, and while the reader is blocked.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use replay::conn::{ConnError, FeedbackSender};
+use segments::Lsn;
 use spool::StreamState;
 use tokio::sync::{Mutex, watch};
 
@@ -37,7 +39,10 @@ impl Acknowledge {
 
     /// Tells until the connection breaks or the future is dropped.
     pub(super) async fn run(&self, mut durable: watch::Receiver<StreamState>) -> ConnError {
-        let reception = self.state.lock().await.1.reception.clone();
+        let (reception, mut applied) = {
+            let state = self.state.lock().await;
+            (Arc::clone(&state.1.reception), state.1.applied.clone())
+        };
         loop {
             let due = match self.tell().await {
                 Ok(due) => due,
@@ -46,6 +51,7 @@ impl Acknowledge {
             tokio::select! {
                 () = tokio::time::sleep_until(due.into()) => {}
                 () = reception.asked() => {}
+                () = moved(&mut applied) => {}
                 changed = durable.changed() => {
                     if changed.is_err() {
                         // The store was closed under us: the session ends by its own error, and nothing more is said.
@@ -54,5 +60,16 @@ impl Acknowledge {
                 }
             }
         }
+    }
+}
+
+/// Waits until a consumer has come further; for ever where nobody follows any.
+async fn moved(applied: &mut Option<watch::Receiver<Lsn>>) {
+    let still_followed = match applied {
+        Some(applied) => applied.changed().await.is_ok(),
+        None => false,
+    };
+    if !still_followed {
+        std::future::pending::<()>().await;
     }
 }

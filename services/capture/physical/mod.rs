@@ -2,10 +2,11 @@
 //!
 //! Reading order: `decision` (what follows from store, slot and timelines: one pure function), `source` (where the facts come
 //! from), `service` (connections one after another, back-off), `begin` (a new history), `session` (one connection: legs of
-//! one timeline each, and an end in good order), `pump` (read, frame, append), `acknowledge` (tell at once what is durable), `watch`
-//! (looks at the source), `restore` (WAL that only an archive has), `names` (are we a synchronous standby?).
+//! one timeline each, and an end in good order), `pump` (read, frame, append), `acknowledge` (tell at once what is durable),
+//! `applied` (how far chosen consumers are), `watch` (looks at the source), `restore` (WAL that only an archive has), `names` (are we a synchronous standby?).
 
 mod acknowledge;
+mod applied;
 mod begin;
 pub(crate) mod decision;
 pub(crate) mod names;

@@ -9,8 +9,10 @@ use replay::timeline::Descent;
 use replay::wal::FramerStart;
 use segments::{Lsn, StreamKind, TimelineId};
 use spool::disk::Disk;
+use tokio::sync::watch;
 
 use super::acknowledge::Acknowledge;
+use super::applied::follow;
 use super::begin::append;
 use super::pump::Pump;
 use super::service::{PhysicalCapture, Start};
@@ -41,6 +43,9 @@ pub(super) struct Session<'a, D: Disk> {
     pump: Pump<D>,
     interval: Duration,
     watching: Companion<CaptureError>,
+    /// How far the chosen consumers are, with the task that looks; none without chosen ones.
+    applied: Option<watch::Receiver<Lsn>>,
+    _following: Option<Companion<()>>,
 }
 
 impl<'a, D: Disk> Session<'a, D> {
@@ -80,7 +85,17 @@ impl<'a, D: Disk> Session<'a, D> {
             acknowledge: None,
         };
         let watching = Companion(tokio::spawn(watch_source(watch)));
-        let mut session = Self { capture, pump, interval: interval_for(timeout), watching };
+        let consumers = capture.physical().apply_consumers.clone();
+        let (applied, _following) = match consumers.is_empty() {
+            true => (None, None),
+            false => {
+                let told = watch::Sender::new(Lsn::ZERO);
+                let applied = told.subscribe();
+                (Some(applied), Some(Companion(tokio::spawn(follow(context.store.clone(), consumers, told)))))
+            }
+        };
+        let interval = interval_for(timeout);
+        let mut session = Self { capture, pump, interval, watching, applied, _following };
         session.legs(met.replication, start).await
     }
 
@@ -122,6 +137,7 @@ impl<'a, D: Disk> Session<'a, D> {
             reception: Arc::clone(&self.pump.reception),
             durable: self.pump.store.watch_durable(StreamKind::Wal),
             statistics: None,
+            applied: self.applied.clone(),
             metrics: Arc::clone(&self.capture.context.metrics),
         };
         let durable = self.pump.store.watermarks(StreamKind::Wal).durable_entry_end.lsn;
@@ -210,7 +226,8 @@ impl<'a, D: Disk> Session<'a, D> {
         let flush = store.watermarks(StreamKind::Wal).durable_entry_end.lsn;
         let write = self.pump.entries.received_end().max(flush);
         let farewell = async {
-            send(sender, Positions { write, flush, apply: Lsn::ZERO }, &self.capture.context.metrics).await?;
+            let apply = self.applied.as_ref().map_or(Lsn::ZERO, |applied| *applied.borrow()).min(flush);
+            send(sender, Positions { write, flush, apply }, &self.capture.context.metrics).await?;
             sender.finish().await?;
             while reader.next().await?.is_some() {}
             Ok::<_, ConnError>(())

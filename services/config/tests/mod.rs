@@ -31,6 +31,7 @@ streaming = true
 slot = "walspool_retail_wal"
 profile = "full"
 restore_command = "cp /archive/%f %p"
+apply_consumers = ["apply"]
 
 [dataset]
 id = "retail"

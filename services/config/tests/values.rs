@@ -19,6 +19,7 @@ fn the_full_document_is_read_as_written() {
     let physical = config.source.physical.as_ref().expect("physical");
     assert_eq!((physical.slot.as_deref(), physical.profile), (Some("walspool_retail_wal"), Profile::Full));
     assert_eq!(physical.restore_command.as_deref(), Some("cp /archive/%f %p"));
+    assert_eq!(physical.apply_consumers, ["apply"]);
     assert_eq!(config.dataset.tables[1].key, ["order_id", "line"]);
     assert_eq!(config.dataset.tables[1].initial_load, InitialLoad::None);
     assert_eq!(config.store.max_bytes, 100 * units::GB);
@@ -60,6 +61,23 @@ fn a_restore_command_names_the_file_and_its_place() {
         assert_eq!(error.findings[0].subject, "source.physical.restore_command", "{command}");
     }
     accepted(&with("cp /archive/%f %p", "fetch --rate 50%% %f %p"));
+}
+
+#[test]
+fn consumers_that_apply_are_names_of_cursors_each_once() {
+    for (names, code) in [
+        ("[\"a/b\"]", "config_invalid_value"),
+        ("[\"\"]", "config_invalid_value"),
+        ("\"apply\"", "config_invalid_value"),
+        ("[1]", "config_invalid_value"),
+        ("[\"a\", \"b\", \"a\"]", "config_duplicate"),
+    ] {
+        let error = refused(&with("apply_consumers = [\"apply\"]", &format!("apply_consumers = {names}")));
+        let found = (error.findings[0].code, error.findings[0].subject.as_str());
+        assert_eq!(found, (code, "source.physical.apply_consumers"), "{names}");
+    }
+    let none = accepted(&with("apply_consumers = [\"apply\"]", "apply_consumers = []"));
+    assert!(none.source.physical.is_some_and(|physical| physical.apply_consumers.is_empty()));
 }
 
 #[test]
