@@ -1,6 +1,7 @@
 /* Loaded with LD_PRELOAD: while the file named by SLOW_SYNC_TRIGGER exists, every sync waits for it to go away; while the
- * one named by FAIL_SYNC_TRIGGER exists, every sync fails with EIO. Each sync that waited leaves one byte in TRIGGER.waited,
- * each that failed one in TRIGGER.failed, so that a test can prove that the fault happened. */
+ * one named by FAIL_SYNC_TRIGGER exists, every sync fails with EIO; while the one named by FULL_DISK_TRIGGER exists, no file
+ * gets blocks (ENOSPC). Each sync that waited leaves one byte in TRIGGER.waited, each that failed one in TRIGGER.failed, each
+ * file that got none one in TRIGGER.refused, so that a test can prove that the fault happened. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -50,4 +51,23 @@ int fsync(int fd) {
     int (*real)(int) = (int (*)(int))dlsym(RTLD_NEXT, "fsync");
     wait_while_triggered();
     return fails() ? -1 : real(fd);
+}
+
+static int is_full(void) {
+    const char *trigger = getenv("FULL_DISK_TRIGGER");
+    if (trigger == NULL || access(trigger, F_OK) != 0)
+        return 0;
+    leave_a_byte(trigger, "refused");
+    errno = ENOSPC;
+    return 1;
+}
+
+/* Holes may be punched on a full disk, so only mode 0 fails. */
+int fallocate64(int fd, int mode, off64_t offset, off64_t length) {
+    int (*real)(int, int, off64_t, off64_t) = (int (*)(int, int, off64_t, off64_t))dlsym(RTLD_NEXT, "fallocate64");
+    return mode == 0 && is_full() ? -1 : real(fd, mode, offset, length);
+}
+
+int fallocate(int fd, int mode, off_t offset, off_t length) {
+    return fallocate64(fd, mode, offset, length);
 }

@@ -1,5 +1,6 @@
 //! A source whose WAL is captured, the daemon that does it, and comparing what it stored with the source's own files.
 
+use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -200,4 +201,14 @@ pub async fn recover(server: &mut Postgres) {
         assert!(tries < 50, "{error}");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
+}
+
+/// Code and body that a probe gets.
+pub fn probe(address: &str, path: &str) -> (u16, String) {
+    let mut stream = std::net::TcpStream::connect(address).expect("connects");
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: probe\r\n\r\n").expect("asks");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("answers");
+    let code = answer.split(' ').nth(1).and_then(|code| code.parse().ok()).expect("a status line");
+    (code, answer)
 }

@@ -1,5 +1,7 @@
 //! WAL that the source no longer has: a file at a time from the archive that `restore_command` reaches.
 
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
@@ -24,13 +26,15 @@ const COMPARING: &str = "capture_wal_comparing";
 const NOT_THERE_MAX: i32 = 125;
 
 impl<D: Disk> PhysicalCapture<D> {
-    /// Takes the file that holds the next byte from the archive, and with it whatever it has beyond.
-    pub(super) async fn restore(&self, pump: &mut Pump<D>, refused: &ConnError) -> Result<()> {
+    /// Takes the file that holds the next byte from the archive, and with it whatever it has beyond. `kept_from` is where the
+    /// slot keeps WAL from, if that lies above us.
+    pub(super) async fn restore(&self, pump: &mut Pump<D>, refused: &ConnError, kept_from: Option<Lsn>) -> Result<()> {
         let next = pump.entries.received_end();
+        let kept_from = kept_from.map_or_else(String::new, |lsn| format!("; the slot keeps WAL from {lsn} on"));
         let missing = |detail: String| CaptureError::Refused { reason: Reason::SourceWalMissing, detail };
         let Some(command) = &self.physical().restore_command else {
             let detail = format!(
-                "the source no longer has the WAL from {next} on ({refused}), and there is no [source.physical] \
+                "the source no longer has the WAL from {next} on ({refused}){kept_from}, and there is no [source.physical] \
                  restore_command to fetch it from an archive"
             );
             return Err(missing(detail));
@@ -38,41 +42,52 @@ impl<D: Disk> PhysicalCapture<D> {
         let format = pump.entries.format();
         let name = format.segment_name(pump.timeline, next);
         let folder = ScratchFolder::make(&self.context.config.store.path)?;
-        let file = folder.path.join(&name);
-        if !fetch(command, &name, &file).await? {
+        let path = folder.path.join(&name);
+        if !fetch(command, &name, &path).await? {
             let detail = format!(
-                "neither the source ({refused}) nor the archive has {name}, which holds the WAL from {next} on"
+                "neither the source ({refused}){kept_from} nor the archive has {name}, which holds the WAL from {next} on"
             );
             return Err(missing(detail));
         }
-        let bytes = std::fs::read(&file).map_err(|error| failed(&name, &error.to_string()))?;
-        if bytes.len() as u64 != u64::from(format.segment_bytes()) {
-            let found = format!("it has {} bytes, not {}", bytes.len(), format.segment_bytes());
-            return Err(failed(&name, &found));
+        let file = File::open(&path).map_err(|error| failed(&name, &error.to_string()))?;
+        let length = file.metadata().map_err(|error| failed(&name, &error.to_string()))?.len();
+        if length != u64::from(format.segment_bytes()) {
+            return Err(failed(&name, &format!("it has {length} bytes, not {}", format.segment_bytes())));
         }
         tracing::info!(file = name, from = %next, "WAL from the archive");
-        self.take_file(pump, format, next, &bytes).await
+        let begin = format.segment_start(next);
+        let file = self.compare_again(file, begin, next).await?;
+        self.take_rest(pump, file, next, begin).await
     }
 
-    async fn take_file(&self, pump: &mut Pump<D>, format: WalFormat, next: Lsn, bytes: &[u8]) -> Result<()> {
-        let begin = format.segment_start(next);
-        let (again, new) = bytes.split_at(next.bytes_since(begin) as usize);
-        self.compare_again(begin, again).await?;
-        let mut at = next;
-        for chunk in new.chunks(CHUNK_BYTES) {
-            pump.take(at, chunk).await?;
+    /// A chunk at a time: a file may have 1 GiB.
+    async fn take_rest(&self, pump: &mut Pump<D>, mut file: File, next: Lsn, begin: Lsn) -> Result<()> {
+        let (mut at, mut chunk) = (next, vec![0; CHUNK_BYTES]);
+        let name = pump.entries.format().segment_name(pump.timeline, next);
+        let end = begin.checked_add(u64::from(pump.entries.format().segment_bytes())).expect("positions do not end");
+        while at < end {
+            chunk.resize(CHUNK_BYTES.min(end.bytes_since(at) as usize), 0);
+            let offset = at.bytes_since(begin);
+            let reading = tokio::task::spawn_blocking(move || {
+                let read = file.read_exact_at(&mut chunk, offset);
+                read.map(|()| (file, chunk))
+            });
+            (file, chunk) =
+                reading.await.expect("reading does not panic").map_err(|error| failed(&name, &error.to_string()))?;
+            pump.take(at, &chunk).await?;
             at = at.checked_add(chunk.len() as u64).expect("positions do not end");
         }
         Ok(())
     }
 
     /// What comes again below our end is what we have; anything else is another history under the same name.
-    async fn compare_again(&self, begin: Lsn, again: &[u8]) -> Result<()> {
-        let (store, again) = (self.context.store.clone(), again.to_vec());
-        let comparing = tokio::task::spawn_blocking(move || first_difference(&store, begin, &again));
+    async fn compare_again(&self, file: File, begin: Lsn, end: Lsn) -> Result<File> {
+        let store = self.context.store.clone();
+        let comparing =
+            tokio::task::spawn_blocking(move || first_difference(&store, &file, begin, end).map(|found| (file, found)));
         match comparing.await.expect("comparing does not panic")? {
-            None => Ok(()),
-            Some(at) => {
+            (file, None) => Ok(file),
+            (_, Some(at)) => {
                 let detail = format!(
                     "the archive has other WAL at {at} than the store: it belongs to another history; nothing of it is stored, \
                      and both stay as they are: name the right archive in restore_command"
@@ -83,32 +98,24 @@ impl<D: Disk> PhysicalCapture<D> {
     }
 }
 
-/// Where `again`, which begins at `begin`, differs from what is stored; what retention has removed is not compared.
-fn first_difference<D: Disk>(
-    store: &Store<D>,
-    begin: Lsn,
-    again: &[u8],
-) -> std::result::Result<Option<Lsn>, spool::Error> {
-    if again.is_empty() {
+/// Where `again`, which begins at `begin`, differs from what is stored up to `end`; what retention has removed is not
+/// compared.
+fn first_difference<D: Disk>(store: &Store<D>, again: &File, begin: Lsn, end: Lsn) -> Result<Option<Lsn>> {
+    if begin == end {
         return Ok(None);
     }
-    let end = begin.checked_add(again.len() as u64).unwrap_or(Lsn::MAX);
     let mut cursor = match store.register(COMPARING, StreamKind::Wal, CursorStart::After(begin)) {
         Ok(cursor) => cursor,
         Err(_) => store.register(COMPARING, StreamKind::Wal, CursorStart::Earliest)?,
     };
-    let found = difference(&mut cursor, begin, end, again);
+    let found = difference(&mut cursor, again, begin, end);
     drop(cursor);
     store.unregister(COMPARING)?;
     found
 }
 
-fn difference<D: Disk>(
-    cursor: &mut Cursor<D>,
-    begin: Lsn,
-    end: Lsn,
-    again: &[u8],
-) -> std::result::Result<Option<Lsn>, spool::Error> {
+fn difference<D: Disk>(cursor: &mut Cursor<D>, again: &File, begin: Lsn, end: Lsn) -> Result<Option<Lsn>> {
+    let mut theirs = Vec::new();
     loop {
         let Some(batch) = cursor.next_batch(BatchLimits::default())? else { return Ok(None) };
         let (mut found, mut is_past) = (None, false);
@@ -121,8 +128,11 @@ fn difference<D: Disk>(
                 continue;
             }
             let ours = &wal.bytes[from.bytes_since(wal.begin) as usize..to.bytes_since(wal.begin) as usize];
-            let theirs = &again[from.bytes_since(begin) as usize..to.bytes_since(begin) as usize];
-            let place = ours.iter().zip(theirs).position(|(ours, theirs)| ours != theirs);
+            theirs.resize(ours.len(), 0);
+            again
+                .read_exact_at(&mut theirs, from.bytes_since(begin))
+                .map_err(|error| failed("the file to compare", &error.to_string()))?;
+            let place = ours.iter().zip(&theirs).position(|(ours, theirs)| ours != theirs);
             found = place.and_then(|place| from.checked_add(place as u64));
         }
         batch.finish()?;

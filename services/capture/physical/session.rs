@@ -110,7 +110,7 @@ impl<'a, D: Disk> Session<'a, D> {
                 Leg::Timeline(next) => client = self.cross(next).await?,
                 // The next file may be the source's again, and a record may go on in it: the same framer takes it.
                 Leg::Removed(error) => {
-                    self.capture.restore(&mut self.pump, &error).await?;
+                    self.capture.restore(&mut self.pump, &error, start.ahead).await?;
                     client = ReplicationClient::connect(&self.capture.context.source).await?;
                 }
             }
