@@ -7,7 +7,6 @@ use std::process::Stdio;
 
 use replay::conn::ConnError;
 use replay::physical::WalBytes;
-use replay::wal::WalFormat;
 use segments::{Lsn, StreamKind};
 use spool::disk::Disk;
 use spool::{BatchLimits, Cursor, CursorStart, Store};
