@@ -146,7 +146,7 @@ impl GroupBuilder {
         let mut records_checksum = 0;
         while at < self.used_bytes {
             let (sum, body_bytes) = RecordHeader::sum(&mut buffer[at..], place.incarnation);
-            records_checksum = crc32c::crc32c_append(records_checksum, &sum.to_le_bytes());
+            records_checksum = crate::checksum::append(records_checksum, &sum.to_le_bytes());
             let bytes = record_bytes(body_bytes as usize);
             // Another processor has written these headers, and where the next one lies is told by the one before. Records
             // of a kind have a length in common, so one further on is asked for before its turn.

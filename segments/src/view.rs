@@ -110,7 +110,7 @@ impl<'a> GroupView<'a> {
             let body = &self.bytes[at + RECORD_HEADER_BYTES..][..body_bytes];
             header.check_body(body, offset + RECORD_HEADER_BYTES as u64)?;
             each(header.record(body, offset));
-            records_checksum = crc32c::crc32c_append(records_checksum, &header.header_checksum.to_le_bytes());
+            records_checksum = crate::checksum::append(records_checksum, &header.header_checksum.to_le_bytes());
             at += record_bytes(body_bytes);
             debug_assert!(at.is_multiple_of(BODY_ALIGNMENT));
             if at > used {

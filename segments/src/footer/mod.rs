@@ -347,7 +347,7 @@ impl RawFooter {
 /// Checksum of the whole tail with the checksum's own four bytes left out, and of the incarnation: a footer of the
 /// file's former life does not seal this one.
 fn tail_checksum(tail: &[u8], incarnation: Incarnation) -> u32 {
-    let crc = crc32c::crc32c(&tail[..CHECKSUM_AT]);
-    let crc = crc32c::crc32c_append(crc, &tail[FOOTER_FIXED_BYTES..]);
-    crc32c::crc32c_append(crc, &incarnation.get().to_le_bytes())
+    let crc = crate::checksum::checksum(&tail[..CHECKSUM_AT]);
+    let crc = crate::checksum::append(crc, &tail[FOOTER_FIXED_BYTES..]);
+    crate::checksum::append(crc, &incarnation.get().to_le_bytes())
 }

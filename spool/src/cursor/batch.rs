@@ -1,5 +1,7 @@
 //! A batch: records lent by a cursor.
 
+use std::time::Duration;
+
 use segments::{Position, RecordRef, Seqno};
 
 use super::Cursor;
@@ -16,10 +18,12 @@ use crate::error::Result;
 pub struct Batch<'a, D: Disk> {
     cursor: &'a mut Cursor<D>,
     collected: Collected<D>,
+    /// When the first of its records was about to be verified.
+    begun_at: Duration,
 }
 
 impl<'a, D: Disk> Batch<'a, D> {
-    pub(super) fn new(cursor: &'a mut Cursor<D>, collected: Collected<D>) -> Self {
+    pub(super) fn new(cursor: &'a mut Cursor<D>, collected: Collected<D>, begun_at: Duration) -> Self {
         let (first, last) = (collected.records.first(), collected.records.last());
         let (first, last) = (first.expect("one record at least").meta.seqno, last.expect("the same").meta.seqno);
         let after = &collected.after;
@@ -27,7 +31,7 @@ impl<'a, D: Disk> Batch<'a, D> {
         assert!(first > cursor.delivered && first <= last && last < after.next, "a batch goes forward");
         assert!(collected.entry_end.is_none_or(|end| end.seqno <= last), "a batch ends no entry that it does not hold");
         assert_eq!(collected.entry_end.is_some(), collected.entries.iter().any(|(_, entry_last)| *entry_last <= last));
-        Self { cursor, collected }
+        Self { cursor, collected, begun_at }
     }
 
     /// The records, in order.
@@ -66,7 +70,8 @@ impl<'a, D: Disk> Batch<'a, D> {
         let Collected { windows, records, entries, after, .. } = self.collected;
         let last: Seqno = records.last().expect("a batch holds one record at least").meta.seqno;
         self.cursor.check_uncut(last)?;
-        self.cursor.reader.vouch(&windows, &records)?;
+        let lent_for = self.cursor.home.now().saturating_sub(self.begun_at);
+        self.cursor.reader.vouch(&windows, &records, lent_for)?;
         assert!(records[0].meta.seqno > self.cursor.delivered, "one batch is finished before the next is begun");
         self.cursor.finish(after, last, entries.into_iter());
         assert_eq!(self.cursor.delivered, last, "what was handed out is noted");

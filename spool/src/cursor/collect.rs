@@ -114,6 +114,16 @@ impl<D: Disk> Collector<D> {
         assert_eq!(self.records.len(), self.places.len());
     }
 
+    /// Makes room for the records of a group, as far as they may fit the batch.
+    fn expect(&mut self, record_count: usize) {
+        let more = record_count.min(self.limits.records_max.saturating_sub(self.records.len()));
+        assert!(more <= record_count, "no more than there are");
+        self.records.reserve(more);
+        self.places.reserve(more);
+        self.entries.reserve(more);
+        assert!(self.records.capacity() >= self.records.len() + more, "they have their room");
+    }
+
     fn drop_from(&mut self, index: usize) {
         assert!(index <= self.records.len(), "what was kept is dropped");
         assert!(self.entry_end.is_none_or(|end| index == 0 || end.seqno >= self.records[index - 1].meta.seqno));
@@ -235,6 +245,7 @@ fn gather<D: Disk, V: SegmentView>(
                 collector.windows.push(Arc::clone(window));
             }
             let index = collector.windows.len() - 1;
+            collector.expect(group.record_count());
             let from = collector.from;
             for record in group.records().filter(|record| record.meta.seqno >= from) {
                 if record.meta.seqno > collector.end {

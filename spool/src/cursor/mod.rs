@@ -206,6 +206,7 @@ impl<D: Disk> Cursor<D> {
         self.check_kept(self.progress.next, self.held.confirmed())?;
         let next_before = self.progress.next;
         assert!(next_before > self.delivered, "what was handed out does not come again");
+        let begun_at = self.home.now();
         let mut looked = collect::collect(&mut self.reader, &mut self.progress, end, limits);
         // Another process removes what nobody holds, and this one hears of it when it looks.
         while looked.is_err() && self.home.look_for_start()? {
@@ -218,7 +219,7 @@ impl<D: Disk> Cursor<D> {
             collected.as_ref().is_none_or(|batch| batch.after.next <= end.next()),
             "nothing behind the end is lent"
         );
-        Ok(collected.map(|collected| Batch::new(self, collected)))
+        Ok(collected.map(|collected| Batch::new(self, collected, begun_at)))
     }
 
     /// A writer that started again has kept what this cursor was given. It always has, unless the last groups before its

@@ -151,6 +151,10 @@ impl<'w> Group<'w> {
         self.offset + u64::from(self.header.group_bytes)
     }
 
+    pub(super) fn record_count(&self) -> usize {
+        self.records.len()
+    }
+
     /// The records in order.
     pub(super) fn records(&self) -> impl Iterator<Item = RecordRef<'w>> {
         self.records.iter().copied()

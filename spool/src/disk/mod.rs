@@ -146,6 +146,13 @@ pub trait Disk: Clone + fmt::Debug + Send + Sync + 'static {
         let (_, _) = (map, file);
         Ok(None)
     }
+    /// True where every byte that was read through `map`, since it was made or since the last `disturbance` that found nothing,
+    /// was the file's and still is, so that it needs no second sum. False where that cannot be told. A disk whose maps
+    /// cannot change says nothing else than true.
+    fn is_unchanged(&self, map: &Self::Map, file: &Self::File) -> io::Result<bool> {
+        let (_, _) = (map, file);
+        Ok(true)
+    }
     /// Maps the page that the processes of this host share through the file at `path`. `None` where a guest finds no whole
     /// page there, or may not write to it.
     fn shared_page(&self, path: &Path, user: PageUser) -> io::Result<Option<Self::Page>>;

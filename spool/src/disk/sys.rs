@@ -119,16 +119,22 @@ pub(super) fn drop_cached(file: &File) -> io::Result<bool> {
     resident_pages(file, length).map(|pages| pages == 0)
 }
 
-/// True where less than half of a file's first `bytes` is in the page cache. A file system in memory is never cold.
+/// Pages of a file that are looked at, evenly spread, to see whether it is in the page cache.
+const SAMPLED_PAGES: usize = 64;
+
+/// True where less than half of a file's first `bytes` is in the page cache, going by a sample of its pages. A file system in
+/// memory is never cold.
 pub(super) fn is_cold(file: &File, bytes: u64) -> io::Result<bool> {
     let length = usize::try_from(file.metadata()?.len().min(bytes)).map_err(io::Error::other)?;
     if length == 0 || is_in_memory(file)? {
         return Ok(false);
     }
     let pages = length.div_ceil(4096);
-    let resident = resident_pages(file, length)?;
-    assert!(resident <= pages, "no page counts twice");
-    Ok(resident * 2 < pages)
+    let step = pages.div_ceil(SAMPLED_PAGES);
+    assert!(step > 0 && pages.div_ceil(step) <= SAMPLED_PAGES, "a few pages of all");
+    let (sampled, resident) = sampled_pages(file, length, step)?;
+    assert!(resident <= sampled && sampled > 0, "no page counts twice");
+    Ok(resident * 2 < sampled)
 }
 
 fn is_in_memory(file: &File) -> io::Result<bool> {
@@ -141,10 +147,14 @@ fn is_in_memory(file: &File) -> io::Result<bool> {
 }
 
 fn resident_pages(file: &File, length: usize) -> io::Result<usize> {
+    sampled_pages(file, length, 1).map(|(_, resident)| resident)
+}
+
+/// Every `step`-th page of a file's first `length` bytes: how many were looked at, and how many of them are in the page cache.
+fn sampled_pages(file: &File, length: usize, step: usize) -> io::Result<(usize, usize)> {
     const PAGE_BYTES: usize = 4096;
     assert!(length > 0, "an empty file has no pages");
-    let mut residency = vec![0u8; length.div_ceil(PAGE_BYTES)];
-    assert!(residency.len() * PAGE_BYTES >= length, "a byte for each page");
+    assert!(step > 0, "looking goes forward");
     // SAFETY: a fresh private read-only mapping of an open file; nobody reads through it.
     let start =
         unsafe { libc::mmap(std::ptr::null_mut(), length, libc::PROT_READ, libc::MAP_SHARED, file.as_raw_fd(), 0) };
@@ -152,12 +162,39 @@ fn resident_pages(file: &File, length: usize) -> io::Result<usize> {
         return Err(io::Error::last_os_error());
     }
     assert!((start as usize).is_multiple_of(PAGE_BYTES), "a mapping begins with a page");
-    // SAFETY: `residency` has one byte for each page of the mapping, which is still in place.
-    let asked = check(unsafe { libc::mincore(start, length, residency.as_mut_ptr()) });
+    let pages = length.div_ceil(PAGE_BYTES);
+    // One call for all of them, or one for each.
+    let asked_pages = if step == 1 { pages } else { 1 };
+    let mut residency = vec![0_u8; asked_pages];
+    let (mut sampled, mut resident, mut asked) = (0, 0, Ok(()));
+    for first in (0..pages).step_by(asked_pages.max(step)) {
+        let from = start.wrapping_byte_add(first * PAGE_BYTES);
+        let bytes = (asked_pages * PAGE_BYTES).min(length - first * PAGE_BYTES);
+        // SAFETY: the range lies in the mapping, which is still in place, and `residency` has one byte for each of its pages.
+        asked = check(unsafe { libc::mincore(from, bytes, residency.as_mut_ptr()) });
+        if asked.is_err() {
+            break;
+        }
+        sampled += residency.len();
+        resident += residency.iter().filter(|page| **page & 1 == 1).count();
+    }
     // SAFETY: the mapping made above, unmapped once.
     let unmapped = check(unsafe { libc::munmap(start, length) });
     asked.and(unmapped)?;
-    Ok(residency.iter().filter(|page| **page & 1 == 1).count())
+    assert_eq!(sampled, pages.div_ceil(step), "every step-th page was looked at");
+    Ok((sampled, resident))
+}
+
+/// The clock that file systems take the stamps of changes from, since 1970; it moves on by ticks.
+pub(super) fn file_clock() -> io::Result<Duration> {
+    let mut found = MaybeUninit::<libc::timespec>::zeroed();
+    // SAFETY: `found` is writable memory of the right type that outlives the call.
+    check(unsafe { libc::clock_gettime(libc::CLOCK_REALTIME_COARSE, found.as_mut_ptr()) })?;
+    // SAFETY: zeroed integers, then filled in by a call that succeeded.
+    let found = unsafe { found.assume_init() };
+    assert!((0..1_000_000_000).contains(&found.tv_nsec), "parts of a second are less than one");
+    // A clock before 1970 makes nothing quiet.
+    Ok(u64::try_from(found.tv_sec).map_or(Duration::ZERO, |seconds| Duration::new(seconds, found.tv_nsec as u32)))
 }
 
 /// Free and whole size of the file system that `path` lies on.

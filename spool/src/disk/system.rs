@@ -151,6 +151,10 @@ impl Disk for SystemDisk {
         map.disturbance(file)
     }
 
+    fn is_unchanged(&self, map: &FileMap, file: &SystemFile) -> io::Result<bool> {
+        map.is_unchanged(file)
+    }
+
     fn shared_page(&self, path: &Path, user: PageUser) -> io::Result<Option<FilePage>> {
         FilePage::open(path, user)
     }

@@ -120,6 +120,10 @@ impl<D: Disk> Disk for ObservedDisk<D> {
         self.note(Operation::Look, self.inner.disturbance(map, file.inner()))
     }
 
+    fn is_unchanged(&self, map: &Self::Map, file: &Self::File) -> io::Result<bool> {
+        self.note(Operation::Look, self.inner.is_unchanged(map, file.inner()))
+    }
+
     fn shared_page(&self, path: &Path, user: PageUser) -> io::Result<Option<Self::Page>> {
         self.note(Operation::Map, self.inner.shared_page(path, user))
     }

@@ -10,6 +10,7 @@ use std::process::{Command, Stdio};
 use spool::{Backend, CursorStart};
 
 use super::lent::Victim;
+use super::{Age, Manner};
 use crate::world::{TXN, is_right, limits};
 
 /// What the child does.
@@ -60,7 +61,7 @@ pub fn child(kind: &str, dir: &Path) {
     if kind != "without_handler" {
         spool::fault::install().expect("installed");
     }
-    let victim = Victim::new(dir, Backend::Pwrite);
+    let victim = Victim::new(dir, Manner { backend: Backend::Pwrite, age: Age::Young });
     let mut cursor = victim.store.register("reader", TXN, CursorStart::Earliest).expect("registered");
     let batch = cursor.next_batch(limits(10_000)).expect("whole").expect("records");
     println!("{READY}");

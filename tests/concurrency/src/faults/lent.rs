@@ -1,14 +1,20 @@
 //! A batch is lent, its records are verified, and then something happens to the file.
 
 use std::fs::{File, OpenOptions};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use segments::{SegmentId, Seqno};
-use spool::{Backend, Cursor, CursorStart, Error, Seek, SegmentInfo, SystemDisk, SystemStore};
+use spool::{Cursor, CursorStart, Error, Seek, SegmentInfo, SystemDisk, SystemStore};
 
+use super::{Age, Manner};
 use crate::world::{filled, is_right, limits, path_of, sealed_segments};
+
+/// A file is quiet when its last change is 100 ms ago, or 2 s where its file system keeps whole seconds (`spool::disk`).
+const QUIET: Duration = Duration::from_millis(130);
+const QUIET_SECONDS: Duration = Duration::from_millis(3100);
 
 /// Sealed segments in a case's store; the second one is what the cases are about.
 const SEALED: usize = 4;
@@ -17,6 +23,7 @@ const SEALED: usize = 4;
 pub(super) struct Victim {
     pub(super) store: SystemStore,
     folder: PathBuf,
+    age: Age,
     pub(super) segment: SegmentId,
     pub(super) path: PathBuf,
     pub(super) first: Seqno,
@@ -28,15 +35,16 @@ pub(super) struct Victim {
 }
 
 impl Victim {
-    pub(super) fn new(dir: &Path, backend: Backend) -> Self {
+    pub(super) fn new(dir: &Path, manner: Manner) -> Self {
         let name = format!("case-{}", std::process::id());
-        let store = filled(dir, &name, backend, SEALED);
+        let store = filled(dir, &name, manner.backend, SEALED);
         let sealed = sealed_segments(&store);
         let (info, behind) = (sealed[1].clone(), sealed[2..].to_vec());
         let path = path_of(&store, info.id);
         let content = std::fs::read(&path).expect("a segment");
         let (segment, first, last, used_bytes) = (info.id, info.first_seqno, info.last_seqno, info.used_bytes);
-        Self { store, folder: dir.join(name), segment, path, first, last, behind, used_bytes, content }
+        let (folder, age) = (dir.join(name), manner.age);
+        Self { store, folder, age, segment, path, first, last, behind, used_bytes, content }
     }
 
     pub(super) fn file(&self) -> File {
@@ -48,8 +56,22 @@ impl Victim {
         std::fs::write(&self.path, &self.content).expect("written back");
     }
 
+    /// The file as a reader is to find it when it maps it.
+    pub(super) fn come_of_age(&self) {
+        let found = std::fs::metadata(&self.path).expect("a segment");
+        match self.age {
+            // A change of the inode that changes nothing.
+            Age::Young => std::fs::set_permissions(&self.path, found.permissions()).expect("ours"),
+            Age::Quiet => {
+                let quiet = if found.ctime_nsec() == 0 { QUIET_SECONDS } else { QUIET };
+                std::thread::sleep(quiet);
+            }
+        }
+    }
+
     /// A cursor that goes on with the harmed segment's first record.
     pub(super) fn reader(&self, name: &str) -> Cursor<SystemDisk> {
+        self.come_of_age();
         let mut cursor = self.store.register(name, crate::world::TXN, CursorStart::Earliest).expect("registered");
         cursor.seek(Seek::Seqno(self.first)).expect("there");
         cursor
@@ -152,8 +174,8 @@ fn refused(victim: Victim, outcome: &Outcome, lowest: u64, highest: u64) -> Stri
     seen
 }
 
-fn cut(dir: &Path, backend: Backend, place: impl FnOnce(&Victim) -> u64) -> String {
-    let victim = Victim::new(dir, backend);
+fn cut(dir: &Path, manner: Manner, place: impl FnOnce(&Victim) -> u64) -> String {
+    let victim = Victim::new(dir, manner);
     let length = place(&victim);
     let outcome = harm_while_lent(&victim, |file| file.set_len(length).expect("cut"));
     assert!(outcome.wrong > 0, "the cut was to hit a record");
@@ -161,38 +183,38 @@ fn cut(dir: &Path, backend: Backend, place: impl FnOnce(&Victim) -> u64) -> Stri
     refused(victim, &outcome, length / 4096 * 4096, highest)
 }
 
-pub(super) fn cut_to_nothing(dir: &Path, backend: Backend) -> String {
-    cut(dir, backend, |_| 0)
+pub(super) fn cut_to_nothing(dir: &Path, manner: Manner) -> String {
+    cut(dir, manner, |_| 0)
 }
 
-pub(super) fn cut_to_36_bytes(dir: &Path, backend: Backend) -> String {
-    cut(dir, backend, |_| 36)
+pub(super) fn cut_to_36_bytes(dir: &Path, manner: Manner) -> String {
+    cut(dir, manner, |_| 36)
 }
 
-pub(super) fn cut_between_pages(dir: &Path, backend: Backend) -> String {
-    cut(dir, backend, |_| 5 * 4096)
+pub(super) fn cut_between_pages(dir: &Path, manner: Manner) -> String {
+    cut(dir, manner, |_| 5 * 4096)
 }
 
-pub(super) fn cut_inside_a_page(dir: &Path, backend: Backend) -> String {
-    cut(dir, backend, |_| 5 * 4096 + 1234)
+pub(super) fn cut_inside_a_page(dir: &Path, manner: Manner) -> String {
+    cut(dir, manner, |_| 5 * 4096 + 1234)
 }
 
 /// The cut leaves every page that holds records: no touch faults, the rest of the last one reads as zeros.
-pub(super) fn cut_in_the_last_page(dir: &Path, backend: Backend) -> String {
+pub(super) fn cut_in_the_last_page(dir: &Path, manner: Manner) -> String {
     let place = |victim: &Victim| {
         let content = &victim.content[..victim.used_bytes as usize];
         let content_end = content.iter().rposition(|byte| *byte != 0).expect("records") as u64;
         assert!(content_end % 4096 > 100, "the last page has a part of a body");
         content_end - 50
     };
-    let seen = cut(dir, backend, place);
+    let seen = cut(dir, manner, place);
     assert!(seen.contains("file length"), "no page was gone: {seen}");
     seen
 }
 
 /// Every page can be read, as zeros.
-pub(super) fn cut_and_extended_again(dir: &Path, backend: Backend) -> String {
-    let victim = Victim::new(dir, backend);
+pub(super) fn cut_and_extended_again(dir: &Path, manner: Manner) -> String {
+    let victim = Victim::new(dir, manner);
     let length = victim.content.len() as u64;
     let outcome = harm_while_lent(&victim, |file| {
         file.set_len(3 * 4096 + 77).expect("cut");
@@ -206,8 +228,8 @@ pub(super) fn cut_and_extended_again(dir: &Path, backend: Backend) -> String {
 }
 
 /// What was read was zeros, and what lies there when the batch is finished is right again.
-pub(super) fn cut_and_written_back(dir: &Path, backend: Backend) -> String {
-    let victim = Victim::new(dir, backend);
+pub(super) fn cut_and_written_back(dir: &Path, manner: Manner) -> String {
+    let victim = Victim::new(dir, manner);
     let mut cursor = victim.reader("reader");
     let batch = cursor.next_batch(limits(1000)).expect("whole").expect("records");
     let file = victim.file();
@@ -224,8 +246,8 @@ pub(super) fn cut_and_written_back(dir: &Path, backend: Backend) -> String {
 }
 
 /// Not a byte that was lent is harmed; but a segment's file has one size, so reading on is refused.
-pub(super) fn extended(dir: &Path, backend: Backend) -> String {
-    let victim = Victim::new(dir, backend);
+pub(super) fn extended(dir: &Path, manner: Manner) -> String {
+    let victim = Victim::new(dir, manner);
     let length = victim.content.len() as u64;
     let outcome = harm_while_lent(&victim, |file| file.set_len(length + 8192).expect("extended"));
     assert_eq!(outcome.wrong, 0);
@@ -233,8 +255,8 @@ pub(super) fn extended(dir: &Path, backend: Backend) -> String {
 }
 
 /// The name is gone, the file is there as long as somebody has it open.
-pub(super) fn removed(dir: &Path, backend: Backend) -> String {
-    let victim = Victim::new(dir, backend);
+pub(super) fn removed(dir: &Path, manner: Manner) -> String {
+    let victim = Victim::new(dir, manner);
     let path = victim.path.clone();
     let outcome = harm_while_lent(&victim, |_| std::fs::remove_file(&path).expect("removed"));
     outcome.finished.expect("the bytes are what they were");
@@ -254,8 +276,8 @@ pub(super) fn removed(dir: &Path, backend: Backend) -> String {
 }
 
 /// The file is mapped already, and cut before the next records are verified.
-pub(super) fn cut_before_the_check(dir: &Path, backend: Backend) -> String {
-    let victim = Victim::new(dir, backend);
+pub(super) fn cut_before_the_check(dir: &Path, manner: Manner) -> String {
+    let victim = Victim::new(dir, manner);
     let mut cursor = victim.reader("reader");
     let batch = cursor.next_batch(limits(2)).expect("whole").expect("records");
     batch.finish().expect("whole");
@@ -285,8 +307,8 @@ pub(super) fn cut_before_the_check(dir: &Path, backend: Backend) -> String {
 }
 
 /// Several threads meet the same gone pages of one mapping.
-pub(super) fn read_by_many_threads(dir: &Path, backend: Backend) -> String {
-    let victim = Victim::new(dir, backend);
+pub(super) fn read_by_many_threads(dir: &Path, manner: Manner) -> String {
+    let victim = Victim::new(dir, manner);
     let mut cursor = victim.reader("reader");
     let batch = cursor.next_batch(limits(1000)).expect("whole").expect("records");
     victim.file().set_len(36).expect("cut");

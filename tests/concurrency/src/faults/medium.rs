@@ -12,15 +12,16 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crash::place::Device;
 use segments::{RECORD_HEADER_BYTES, RecordRef, Seqno};
-use spool::{Backend, Batch, Cursor, CursorStart, Error, SystemDisk};
+use spool::{Batch, Cursor, CursorStart, Error, SystemDisk};
 
+use super::Manner;
 use super::lent::Victim;
 use crate::world::{is_right, limits, wait_until};
 
 const PAGE_BYTES: u64 = 4096;
 
 /// A case: what it does in a folder of a file system on a device that fails on demand.
-type Case = (&'static str, fn(&Path, &Device, Backend) -> String);
+type Case = (&'static str, fn(&Path, &Device, Manner) -> String);
 
 const CASES: [Case; 4] = [
     ("unreadable_ahead", unreadable_ahead),
@@ -32,17 +33,17 @@ const CASES: [Case; 4] = [
 /// Runs every case in `dir` on both backends. Says what it saw.
 pub(super) fn run_all(dir: &Path, device: &Device) {
     println!("medium errors on {} in {}", super::file_system(dir), dir.display());
-    for backend in [Backend::Pwrite, Backend::IoUring] {
+    for manner in Manner::all() {
         for (name, case) in CASES {
-            let seen = case(dir, device, backend);
-            println!("  {name} ({backend:?}): {seen}");
+            let seen = case(dir, device, manner);
+            println!("  {name} ({manner}): {seen}");
         }
     }
 }
 
 /// Nothing of the segment is in the page cache: a cursor that catches up reads it ahead (with the ring), or maps it.
-fn unreadable_ahead(dir: &Path, device: &Device, backend: Backend) -> String {
-    let victim = Victim::new(dir, backend);
+fn unreadable_ahead(dir: &Path, device: &Device, manner: Manner) -> String {
+    let victim = Victim::new(dir, manner);
     let file = File::open(&victim.path).expect("a segment");
     let mut cursor = victim.store.register("reader", crate::world::TXN, CursorStart::Earliest).expect("registered");
     // Into the segment in order: a seek would map it.
@@ -64,8 +65,8 @@ fn unreadable_ahead(dir: &Path, device: &Device, backend: Backend) -> String {
 }
 
 /// The page was never read: the touch that verifies it faults, and a read around the page cache fails too.
-fn unreadable_at_the_check(dir: &Path, device: &Device, backend: Backend) -> String {
-    let victim = Victim::new(dir, backend);
+fn unreadable_at_the_check(dir: &Path, device: &Device, manner: Manner) -> String {
+    let victim = Victim::new(dir, manner);
     let file = File::open(&victim.path).expect("a segment");
     let page = victim.used_bytes / 2 / PAGE_BYTES * PAGE_BYTES;
     drop_from_cache(&file, 0, 0);
@@ -91,8 +92,8 @@ fn unreadable_at_the_check(dir: &Path, device: &Device, backend: Backend) -> Str
 }
 
 /// The page was verified and lent, and is touched again when the medium does not give it any more.
-fn unreadable_while_lent(dir: &Path, device: &Device, backend: Backend) -> String {
-    lent(dir, device, backend, |batch| {
+fn unreadable_while_lent(dir: &Path, device: &Device, manner: Manner) -> String {
+    lent(dir, device, manner, |batch| {
         let wrong = batch.records().filter(|record| !is_right(record)).count();
         assert!(wrong > 0, "the page could be read after all");
         assert!(wrong < batch.len(), "one page fails, not all");
@@ -101,13 +102,13 @@ fn unreadable_while_lent(dir: &Path, device: &Device, backend: Backend) -> Strin
 }
 
 /// The reader does not touch the page again; `finish()` does.
-fn unreadable_at_finish(dir: &Path, device: &Device, backend: Backend) -> String {
-    lent(dir, device, backend, |_| 0)
+fn unreadable_at_finish(dir: &Path, device: &Device, manner: Manner) -> String {
+    lent(dir, device, manner, |_| 0)
 }
 
 /// Lends the whole segment, takes a page from under it, and lets `look` see the records before the batch is finished.
-fn lent(dir: &Path, device: &Device, backend: Backend, look: fn(&Batch<'_, SystemDisk>) -> usize) -> String {
-    let victim = Victim::new(dir, backend);
+fn lent(dir: &Path, device: &Device, manner: Manner, look: fn(&Batch<'_, SystemDisk>) -> usize) -> String {
+    let victim = Victim::new(dir, manner);
     let file = File::open(&victim.path).expect("a segment");
     let mut cursor = victim.reader("reader");
     let count = (victim.last.get() - victim.first.get() + 1) as usize;

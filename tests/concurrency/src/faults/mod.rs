@@ -19,9 +19,38 @@ use spool::Backend;
 pub use volumes::run_on_volumes;
 
 /// A case: its name, and what it does in an empty folder.
-type Case = (&'static str, fn(&Path, Backend) -> String);
+type Case = (&'static str, fn(&Path, Manner) -> String);
 
-const CASES: [Case; 12] = [
+/// What a case is run with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Manner {
+    backend: Backend,
+    age: Age,
+}
+
+/// Whether the harmed file's last change is so long ago that the file itself vouches for what is read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Age {
+    /// It was changed a moment before it was mapped: what is lent is summed again.
+    Young,
+    /// It was quiet for a while.
+    Quiet,
+}
+
+impl Manner {
+    fn all() -> impl Iterator<Item = Self> {
+        let backends = [Backend::Pwrite, Backend::IoUring];
+        backends.into_iter().flat_map(|backend| [Age::Young, Age::Quiet].map(|age| Self { backend, age }))
+    }
+}
+
+impl std::fmt::Display for Manner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:?}, {:?}", self.backend, self.age)
+    }
+}
+
+const CASES: [Case; 13] = [
     ("cut_to_nothing", lent::cut_to_nothing),
     ("cut_to_36_bytes", lent::cut_to_36_bytes),
     ("cut_between_pages", lent::cut_between_pages),
@@ -34,6 +63,7 @@ const CASES: [Case; 12] = [
     ("cut_before_the_check", lent::cut_before_the_check),
     ("read_by_many_threads", lent::read_by_many_threads),
     ("cut_again_and_again", beside::cut_again_and_again),
+    ("cut_now_and_then", beside::cut_now_and_then),
 ];
 
 /// Runs every case in `dir` on both backends, and the foreign signals with `program` as the child. Says what it saw.
@@ -43,10 +73,10 @@ const CASES: [Case; 12] = [
 pub fn run_all(dir: &Path, program: &Path) {
     spool::fault::install().expect("the handler is installed");
     println!("SIGBUS on {} in {}", file_system(dir), dir.display());
-    for backend in [Backend::Pwrite, Backend::IoUring] {
+    for manner in Manner::all() {
         for (name, case) in CASES {
-            let seen = case(dir, backend);
-            println!("  {name} ({backend:?}): {seen}");
+            let seen = case(dir, manner);
+            println!("  {name} ({manner}): {seen}");
         }
     }
     for (kind, seen) in foreign::every_kind(dir, program) {

@@ -1,0 +1,96 @@
+//! CRC-32C over a struct's bytes and over numbers that are not stored with it.
+//!
+//! The package `crc32c` is what says what the sum is; where the processor multiplies whole registers without carries,
+//! `wide` computes the same sum (two and a half times as fast over a body of 1 KiB: `cargo bench --bench segments`).
+
+#[cfg(target_arch = "x86_64")]
+mod wide;
+
+/// Checksum of `bytes`.
+#[must_use]
+pub fn checksum(bytes: &[u8]) -> u32 {
+    append(0, bytes)
+}
+
+/// Checksum of `bytes` followed by `salt`: numbers that say whose bytes these are (the incarnation of the file, the
+/// offset in it), so that the same bytes at another place or of another life do not pass.
+#[must_use]
+pub(crate) fn salted_checksum<const N: usize>(bytes: &[u8], salt: [u64; N]) -> u32 {
+    #[cfg(target_arch = "x86_64")]
+    if let Some(sum) = wide::salted(bytes, salt) {
+        return sum;
+    }
+    salt.iter().fold(append(0, bytes), |crc, number| append(crc, &number.to_le_bytes()))
+}
+
+/// Checksum of what `crc` is the checksum of, followed by `bytes`.
+#[must_use]
+pub(crate) fn append(crc: u32, bytes: &[u8]) -> u32 {
+    #[cfg(target_arch = "x86_64")]
+    if let Some(sum) = wide::append(crc, bytes) {
+        return sum;
+    }
+    crc32c::crc32c_append(crc, bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_algorithm_is_castagnolis() {
+        assert_eq!(checksum(b"123456789"), 0xE306_9283);
+        assert_eq!(checksum(b""), 0);
+    }
+
+    #[test]
+    fn salt_changes_the_sum() {
+        assert_ne!(salted_checksum(b"x", [1]), salted_checksum(b"x", [2]));
+        assert_ne!(salted_checksum(b"x", [1, 2]), salted_checksum(b"x", [2, 1]));
+    }
+
+    /// Bytes without a pattern (the 64-bit xorshift of Marsaglia 2003).
+    fn noise(count: usize) -> Vec<u8> {
+        let mut state = 0x9E37_79B9_7F4A_7C15_u64;
+        let next = |_| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state as u8
+        };
+        (0..count).map(next).collect()
+    }
+
+    #[test]
+    fn every_length_at_every_alignment_sums_as_the_package_does() {
+        let bytes = noise(2_200);
+        for length in (0..=1_100).chain([1_535, 1_536, 1_600, 2_047, 2_048, 2_100]) {
+            for begin in [0, 1, 2, 3, 7, 8, 15, 16, 31, 33, 63, 64] {
+                let part = &bytes[begin..begin + length];
+                assert_eq!(checksum(part), crc32c::crc32c(part), "{length} bytes from {begin}");
+            }
+        }
+        let long = noise(3 << 20);
+        assert_eq!(checksum(&long), crc32c::crc32c(&long));
+    }
+
+    #[test]
+    fn a_salted_sum_is_that_of_the_bytes_and_the_numbers() {
+        let bytes = noise(200);
+        for length in 0..bytes.len() {
+            let mut salted = bytes[..length].to_vec();
+            salted.extend(7_u64.to_le_bytes());
+            salted.extend(u64::MAX.to_le_bytes());
+            assert_eq!(salted_checksum(&bytes[..length], [7, u64::MAX]), crc32c::crc32c(&salted), "{length} bytes");
+        }
+    }
+
+    #[test]
+    fn a_sum_goes_on_at_any_place() {
+        let bytes = noise(1_500);
+        let whole = crc32c::crc32c(&bytes);
+        for split in 0..=bytes.len() {
+            assert_eq!(append(checksum(&bytes[..split]), &bytes[split..]), whole, "split at {split}");
+        }
+    }
+}
