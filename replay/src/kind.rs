@@ -37,6 +37,8 @@ pub const SLOT_BEGIN_SCHEMA: u16 = 1;
 pub const PROGRESS_SCHEMA: u16 = 1;
 /// Schema number that this version writes for [`WAL_BYTES`].
 pub const WAL_BYTES_SCHEMA: u16 = 1;
+/// Schema number that this version writes for [`WAL_PIECES`].
+pub const WAL_PIECES_SCHEMA: u16 = 1;
 /// Schema number that this version writes for [`TIMELINE_HISTORY`].
 pub const TIMELINE_HISTORY_SCHEMA: u16 = 1;
 /// Schema number that this version writes for [`WAL_BEGIN`].

@@ -1,8 +1,9 @@
 //! What ends a capture session, sorted by what the service does next.
 
 use replay::conn::ConnError;
+use replay::physical::CatalogError;
 use replay::transaction::AssembleError;
-use replay::wal::WalError;
+use replay::wal::{FilterError, WalError};
 
 use crate::load::BookError;
 use crate::runtime::{Reason, Report};
@@ -58,6 +59,9 @@ pub enum CaptureError {
     /// have been spoilt on its way.
     #[error("{0}")]
     BadWal(#[from] WalError),
+    /// The catalog profile's filter cannot go on. Nothing of the record is stored.
+    #[error("{0}")]
+    Unfiltered(#[from] FilterError),
     /// Open streamed transactions need more memory than they may. The stream begins anew without streaming: the server
     /// then keeps them on its own disk until they commit.
     #[error("open streamed transactions need more than {limit_bytes} bytes of memory; going on without streaming")]
@@ -91,15 +95,50 @@ impl CaptureError {
             Self::Undecodable(_) => Report::retrying(Reason::BadWalRecord, detail),
             Self::BadWal(WalError::Foreign { .. }) => Report::retrying(Reason::WrongCluster, detail),
             Self::BadWal(_) => Report::retrying(Reason::BadWalRecord, detail),
+            Self::Unfiltered(error) => unfiltered(error, detail),
             Self::OpenTooLarge { .. } => Report::waiting(detail),
             Self::Store(_) => return None,
         })
+    }
+
+    /// Whether only an operator helps, so that trying again soon is of no use.
+    #[must_use]
+    pub fn is_lasting(&self) -> bool {
+        let unfiltered =
+            matches!(self, Self::Unfiltered(FilterError::Unclassified { .. } | FilterError::CatalogFileUnseen { .. }));
+        unfiltered || matches!(self, Self::Refused { .. })
     }
 
     /// Sorts an error of a plain SQL session at the source.
     #[must_use]
     pub fn sql(endpoint: &replay::conn::Endpoint, error: &tokio_postgres::Error) -> Self {
         Self::Source(replay::conn::sql::explain(endpoint, error))
+    }
+}
+
+impl From<CatalogError> for CaptureError {
+    fn from(error: CatalogError) -> Self {
+        match error {
+            CatalogError::Wal(error) => Self::BadWal(error),
+            CatalogError::Filter(error) => Self::Unfiltered(error),
+        }
+    }
+}
+
+fn unfiltered(error: &FilterError, detail: String) -> Report {
+    match error {
+        FilterError::Unclassified { .. } => Report::failed(
+            Reason::WalRecordUnclassified,
+            format!(
+                "{detail}; nothing is stored from there on: use a walspool that knows the record, or begin a new store with \
+                 profile = \"full\""
+            ),
+        ),
+        FilterError::CatalogFileUnseen { .. } => {
+            Report::failed(Reason::CatalogFileUnseen, format!("{detail}: begin a new store, and a new standby from it"))
+        }
+        FilterError::Malformed { .. } => Report::retrying(Reason::BadWalRecord, detail),
+        FilterError::HistoryMissing { .. } => Report::failed(Reason::StoreDamaged, detail),
     }
 }
 

@@ -72,6 +72,23 @@ pub(crate) async fn write_physical<D: Disk>(
     append(store, Manifest { physical: Some(origin), ..manifest }).await
 }
 
+/// Changes what the manifest says of `wal/`, and returns when that is durable.
+///
+/// # Errors
+/// As [`write`].
+///
+/// # Panics
+/// Where no WAL was ever captured.
+pub(crate) async fn update_physical<D: Disk>(
+    store: &Store<D>,
+    change: impl FnOnce(&mut PhysicalOrigin),
+) -> Result<(), BookError> {
+    let _order = WRITING.lock().await;
+    let mut manifest = read(store)?.expect("the manifest was written when the history began");
+    change(manifest.physical.as_mut().expect("and it speaks of it"));
+    append(store, manifest).await
+}
+
 async fn append<D: Disk>(store: &Store<D>, manifest: Manifest) -> Result<(), BookError> {
     let (kind, schema) = Manifest::KIND;
     let (store, body) = (store.clone(), manifest.encode());

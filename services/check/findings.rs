@@ -75,7 +75,9 @@ mod tests {
         findings.push(Finding::error("e", "source", "e"));
         assert_eq!(findings.exit(), Exit::Negative);
         assert!(findings.has("e") && !findings.has("x"));
-        findings.push(Finding::error("sync_standby_refused", "source", "s"));
+        findings.push(Finding::warning("sync_standby_refused", "source", "w"));
+        assert_eq!(findings.exit(), Exit::Negative, "where it only warns");
+        findings.push(Finding::error("sync_standby_refused", "source", "e"));
         assert_eq!(findings.exit(), Exit::Refused);
     }
 }

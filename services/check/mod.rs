@@ -56,6 +56,8 @@ enum Scope {
     Check,
     /// The start of `run`: not the slot and not the store.
     Run,
+    /// The start of `capture`, whose only services are those that capture.
+    Capture,
 }
 
 /// Everything that `walspool check` reports.
@@ -77,6 +79,11 @@ pub async fn for_run(config: &Config) -> Findings {
     check(config, Scope::Run).await
 }
 
+/// The same for `capture`: what `run` has a state for because its other services go on refuses here.
+pub async fn for_capture(config: &Config) -> Findings {
+    check(config, Scope::Capture).await
+}
+
 /// What `walspool apply` has to know before it starts: the target alone.
 pub async fn for_apply(config: &Config) -> Findings {
     let mut findings = Findings::default();
@@ -95,7 +102,7 @@ async fn check(config: &Config, scope: Scope) -> Findings {
     secrets::check(config, &mut findings);
     let store = match scope {
         Scope::Check => Some(store::check(config, &mut findings)),
-        Scope::Run => {
+        Scope::Run | Scope::Capture => {
             host::limited(config, &mut findings);
             None
         }

@@ -1,6 +1,6 @@
 //! The physical stream: is it admitted, does the slot fit, do commits wait for us?
 
-use replay::conn::Conninfo;
+use replay::conn::{Conninfo, Session, sql};
 use tokio_postgres::{Client, Error};
 
 use super::store::StoreLook;
@@ -9,7 +9,7 @@ use crate::capture::CaptureError;
 use crate::capture::physical::decision::{Decision, decide};
 use crate::capture::physical::names::is_named;
 use crate::capture::physical::source::meet;
-use crate::config::{APPLY_CONSUMER, Config, Physical, Profile, Retention};
+use crate::config::{APPLY_CONSUMER, Config, Physical, Profile, Retention, quote_identifier};
 use crate::finding::Finding;
 
 pub(super) async fn check(
@@ -21,6 +21,11 @@ pub(super) async fn check(
 ) -> Result<(), Error> {
     let physical = config.source.physical.as_ref().expect("only called where physical capture is configured");
     standby_names(client, physical, scope, findings).await?;
+    if physical.profile == Profile::Catalog {
+        // What has begun needs an answer only to keep less.
+        let is_needed = scope == Scope::Check && store.is_some_and(|store| store.begun().is_none());
+        databases(client, config, is_needed, findings).await?;
+    }
     match &physical.slot {
         Some(slot) => slot::retention(client, config, slot, findings).await?,
         None => keep_size(client, findings).await?,
@@ -86,7 +91,7 @@ async fn standby_names(
         let remedy = "take it out of synchronous_standby_names and reload the server, or set profile = \"full\"";
         // `run` has a state for it, and its other services go on.
         let finding = match scope {
-            Scope::Check => Finding::error("sync_standby_refused", SOURCE, message),
+            Scope::Check | Scope::Capture => Finding::error("sync_standby_refused", SOURCE, message),
             Scope::Run => Finding::warning("sync_standby_refused", SOURCE, message),
         };
         findings.push(finding.with_remedy(remedy));
@@ -99,6 +104,37 @@ async fn standby_names(
         let remedy = "ALTER SYSTEM SET synchronous_commit = 'on';\nSELECT pg_reload_conf();\n\
                       -- or name the consumers that commits shall wait for in [source.physical] apply_consumers";
         findings.push(Finding::error("sync_standby_remote_apply", SOURCE, message).with_remedy(remedy));
+    }
+    Ok(())
+}
+
+/// The catalog profile asks every database which files are catalogs'; whether `pg_hba.conf` admits us shows only by trying.
+async fn databases(client: &Client, config: &Config, is_needed: bool, findings: &mut Findings) -> Result<(), Error> {
+    let parsed = config.source.database_url.resolve().ok().and_then(|secret| Conninfo::parse(secret.expose()).ok());
+    let Some(conninfo) = parsed else { return Ok(()) };
+    let sql = "SELECT datname::text, pg_catalog.has_database_privilege(oid, 'CONNECT') FROM pg_catalog.pg_database \
+               WHERE datallowconn ORDER BY datname";
+    for row in client.query(sql, &[]).await? {
+        let (name, may_connect): (String, bool) = (row.try_get(0)?, row.try_get(1)?);
+        let refused = match may_connect {
+            false => Some("the role may not connect to it".to_owned()),
+            true => {
+                let connected = sql::connect(&conninfo.clone().with_dbname(&name), Session::standard()).await;
+                connected.err().map(|error| error.to_string())
+            }
+        };
+        if let Some(why) = refused {
+            let message = format!(
+                "profile = \"catalog\" asks every database which files are catalogs', and {name:?} cannot be asked: {why}"
+            );
+            let (database, user) = (quote_identifier(&name), quote_identifier(conninfo.user()));
+            let remedy = format!("GRANT CONNECT ON DATABASE {database} TO {user};\n-- and a line in pg_hba.conf");
+            let finding = match is_needed {
+                true => Finding::error("catalog_database_closed", SOURCE, message),
+                false => Finding::warning("catalog_database_closed", SOURCE, message),
+            };
+            findings.push(finding.with_remedy(remedy));
+        }
     }
     Ok(())
 }

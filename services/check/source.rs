@@ -118,7 +118,7 @@ async fn free_places(client: &Client, config: &Config, scope: Scope, findings: &
         // At the start of `run` the place that is taken may be our own, of a process killed a moment ago.
         let finding = match scope {
             Scope::Check => Finding::error("wal_senders_full", SOURCE, message),
-            Scope::Run => Finding::unreachable("wal_senders_full", SOURCE, message),
+            Scope::Run | Scope::Capture => Finding::unreachable("wal_senders_full", SOURCE, message),
         };
         findings.push(finding.with_remedy(remedy));
     }

@@ -125,7 +125,7 @@ fn physical(mut section: Section<'_>) -> Option<Physical> {
         section.string("slot");
         Some(None)
     };
-    let profile = section.choice("profile", &[("full", Profile::Full)], &["catalog"], None);
+    let profile = section.choice("profile", &[("full", Profile::Full), ("catalog", Profile::Catalog)], &[], None);
     let restore_command = if section.has("restore_command") {
         let command = section.string("restore_command");
         command.and_then(|command| validate::restore_command(&section, command)).map(Some)

@@ -22,6 +22,7 @@ use crate::load::LedgerBook;
 pub(crate) struct Daemon {
     pub(crate) config: Arc<Config>,
     pub(crate) options: RunOptions,
+    pub(crate) role: Role,
     pub(crate) board: StateBoard,
     pub(crate) shutdown: Shutdown,
     /// Of logical capture; it stays at its beginning where only WAL is captured.
@@ -59,6 +60,7 @@ impl Daemon {
         Self {
             config: Arc::new(config),
             options,
+            role,
             board: StateBoard::new(&services),
             shutdown: Shutdown::default(),
             capture: Arc::default(),

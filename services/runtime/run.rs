@@ -83,7 +83,7 @@ async fn start(daemon: &Arc<Daemon>) -> Result<Started, Failure> {
     if SystemStore::exists(&config.store.path)? {
         store = Some(open_store(config, &options).await?);
     }
-    look_at_servers(config).await?;
+    look_at_servers(config, daemon.role).await?;
     let health = bind_health(daemon).await?;
     let store = match store {
         Some(store) => store,
@@ -119,8 +119,11 @@ pub(super) fn conninfo(side: &str, url: &SecretUrl) -> Result<Conninfo, Box<Find
         .map_err(|error| Box::new(Finding::error("connection_string", subject.clone(), error.to_string())))
 }
 
-async fn look_at_servers(config: &Config) -> Result<(), Failure> {
-    refuse(&check::for_run(config).await)
+async fn look_at_servers(config: &Config, role: Role) -> Result<(), Failure> {
+    refuse(&match role {
+        Role::Everything => check::for_run(config).await,
+        Role::Capture => check::for_capture(config).await,
+    })
 }
 
 /// What was found that does not refuse goes to the log.

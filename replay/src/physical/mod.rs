@@ -15,8 +15,10 @@
 //! switch. Only its last record's LSN is its end; each record's own range follows from `begin` and its length. *Why plain
 //! bytes and not rkyv:* the WAL is most of the body and is copied once, from the wire to the group.
 
+mod catalog;
 mod entries;
 
+pub use catalog::{CatalogEntries, CatalogError};
 pub use entries::{EntryRecord, FullEntries};
 
 use rkyv::{Archive, Deserialize, Serialize, rancor};
@@ -25,6 +27,7 @@ use segments::{Lsn, RecordKind, SystemIdentifier, TimelineId};
 use crate::body::{self, BodyError};
 use crate::kind;
 use crate::transaction::EncodedRecord;
+use crate::wal::Pieces;
 
 /// Bytes before the WAL in a body of WAL_BYTES.
 pub const WAL_BYTES_HEADER: usize = 24;
@@ -32,6 +35,7 @@ pub const WAL_BYTES_HEADER: usize = 24;
 const FLAG_UNVERIFIED_BEGINNING: u32 = 1;
 
 const WAL_BYTES_SUPPORTED: &str = "wal_bytes schema 1";
+const WAL_PIECES_SUPPORTED: &str = "wal_pieces schema 1";
 const WAL_BEGIN_SUPPORTED: &str = "wal_begin schema 1";
 const TIMELINE_HISTORY_SUPPORTED: &str = "timeline_history schema 1";
 
@@ -267,6 +271,10 @@ pub fn previous_record(kind: RecordKind, schema: u16, body: &[u8]) -> Result<Opt
     match kind {
         kind::WAL_BYTES => WalBytes::decode(kind, schema, body).map(|wal| wal.previous),
         kind::TIMELINE_HISTORY => HistoryFile::decode(kind, schema, body).map(|file| file.previous),
+        kind::WAL_PIECES => {
+            body::expect_schema((kind, schema), (kind::WAL_PIECES, kind::WAL_PIECES_SCHEMA), WAL_PIECES_SUPPORTED)?;
+            Pieces::new(body).map(|pieces| pieces.source_previous())
+        }
         _ => WalBegin::decode(kind, schema, body).map(|_| None),
     }
 }

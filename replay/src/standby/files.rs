@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
+use segments::Lsn;
 use tokio_postgres::Client;
 
 use crate::wal::relation::{FIRST_USER_NUMBER, GLOBAL_TABLESPACE, LARGE_OBJECTS};
@@ -89,8 +90,20 @@ pub async fn read_database(client: &Client) -> Result<DatabaseFiles, tokio_postg
     Ok(files)
 }
 
+/// Where the source's WAL ends now, or what a standby has replayed: everything that was read before holds from here on.
+///
+/// # Errors
+/// What the server answers.
+pub async fn wal_position(client: &Client) -> Result<Lsn, tokio_postgres::Error> {
+    let sql = "SELECT (CASE WHEN pg_catalog.pg_is_in_recovery() THEN pg_catalog.pg_last_wal_replay_lsn()
+                            ELSE pg_catalog.pg_current_wal_insert_lsn() END)::text";
+    let text: Option<String> = client.query_one(sql, &[]).await?.try_get(0)?;
+    // A standby that has replayed nothing yet: nothing that was read is known to hold before the end of all WAL.
+    Ok(text.and_then(|text| text.parse().ok()).unwrap_or(Lsn::MAX))
+}
+
 /// The first map, read after the position was fixed at which capture begins: waits until nobody who held a lock on a
-/// catalog before holds it still, and reads again until two readings agree. `connect` gives a client of a database.
+/// catalog or was making a database before does so still, and reads again until two readings agree. `connect` gives a client of a database.
 ///
 /// # Errors
 /// What fails, and `Restless` where catalogs are locked or rewritten all the time.
@@ -137,10 +150,12 @@ where
     Ok(CatalogMap::new(catalogs, whole))
 }
 
-/// Waits until none of the transactions that hold an AccessExclusiveLock on a catalog now holds one.
+/// Waits until none of the transactions that hold an AccessExclusiveLock on a catalog now, or are making a database, does.
 async fn wait_for_locks(client: &Client, begin: Instant) -> Result<(), FirstMapError> {
+    // CREATE DATABASE holds a ShareLock on its template to its end (`createdb` in `dbcommands.c`), whose class is 1262.
     let question = "SELECT virtualtransaction FROM pg_catalog.pg_locks
-        WHERE locktype = 'relation' AND mode = 'AccessExclusiveLock' AND granted AND relation < $1::oid";
+        WHERE granted AND ((locktype = 'relation' AND mode = 'AccessExclusiveLock' AND relation < $1::oid)
+                        OR (locktype = 'object' AND mode = 'ShareLock' AND classid = 1262))";
     let mut waited_for: Option<BTreeSet<String>> = None;
     loop {
         let rows = client.query(question, &[&FIRST_USER_NUMBER]).await?;

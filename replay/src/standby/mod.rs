@@ -17,7 +17,7 @@ pub mod settings;
 
 pub use bootstrap::{Bootstrap, BootstrapError, Bootstrapped, Feed, Progress, SourceFeed, Way};
 pub use control::{ClusterState, ControlFile, ParameterFloors};
-pub use files::{DatabaseFiles, FirstMapError, first_map, map_now, read_database};
+pub use files::{DatabaseFiles, FirstMapError, first_map, map_now, read_database, wal_position};
 pub use label::BackupLabel;
 pub use programs::{Programs, ProgramsError};
 pub use server::{LogLine, PidFile, Severity, StandbyServer, stop_orphan};

@@ -169,7 +169,7 @@ fn take_in(
             _ => {}
         },
         (manager::RELMAP, _) => {
-            if let Err(file) = map.mapped(data)? {
+            if let Err(file) = map.mapped(lsn, data)? {
                 return Some(Err(FilterError::CatalogFileUnseen { lsn, file }));
             }
         }

@@ -181,6 +181,18 @@ impl Filter {
         self.decisions.push_back((lsn, decision));
     }
 
+    /// Whether [`FilterState::encode`] may be asked of the state: nothing of the next unit is in it yet.
+    #[must_use]
+    pub fn is_between_units(&self) -> bool {
+        self.state.form.turn.is_none() && self.state.form.part.is_none()
+    }
+
+    /// Runs of no-ops that are remembered for checkpoints: 16 bytes each.
+    #[must_use]
+    pub fn remembered_runs(&self) -> usize {
+        self.runs.len()
+    }
+
     /// Everything before `lsn` is durable: what was remembered of it for checkpoints can be read from the store.
     pub fn forget_before(&mut self, lsn: Lsn) {
         while self.runs.front().is_some_and(|run| run.1 <= lsn.get()) {

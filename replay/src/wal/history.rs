@@ -1,10 +1,12 @@
-//! Where a merged no-op begins that was stored: what the filter asks about on 16 ([`super::FormHistory`]).
+//! What is looked up in stored bodies: where a merged no-op begins (the filter asks on 16, [`super::FormHistory`]), and what SQL
+//! had decided.
 
 use segments::Lsn;
 
+use super::catalog::Decision;
 use super::format::WalFormat;
 use super::pieces::form::{Form, Run};
-use super::pieces::item::Pieces;
+use super::pieces::item::{Item, Pieces};
 use crate::BodyError;
 
 /// Looks for the merged no-op that holds a position, in bodies from an entry at or before it onwards.
@@ -81,6 +83,31 @@ impl RunFinder {
         let Some(form) = self.form.filter(|form| form.position > self.wanted) else { return Found::NotYet };
         form.run.and_then(|run| holds(self.format, run, self.wanted)).map_or(Found::Outside, Found::Inside)
     }
+}
+
+/// What SQL decided about files, as it stands in stored bodies from the first of an entry on, each with a position from which
+/// it held: with them the filter is a function of the source's WAL.
+///
+/// # Errors
+/// `Corrupt` if a body is none, or does not follow the one before.
+pub fn decisions<'a>(
+    format: WalFormat,
+    bodies: impl IntoIterator<Item = &'a [u8]>,
+) -> Result<Vec<(Lsn, Decision)>, BodyError> {
+    let (mut form, mut found) = (None, Vec::new());
+    for body in bodies {
+        let mut pieces = Pieces::new(body)?;
+        let form = form.get_or_insert_with(|| Form::of(&pieces.header));
+        form.enter(&pieces)?;
+        while let Some(item) = pieces.next()? {
+            // In front of the open run, whose piece follows: to what is dropped anyway it does not matter.
+            if let Item::Decision(decision) = item {
+                found.push((Lsn::new(form.position), decision));
+            }
+            form.take(format, &item)?;
+        }
+    }
+    Ok(found)
 }
 
 fn holds(format: WalFormat, run: Run, wanted: u64) -> Option<Lsn> {

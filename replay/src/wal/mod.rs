@@ -34,7 +34,7 @@ pub use filter::{Filter, FormHistory, NoHistory};
 pub use format::{PAGE_BYTES, RECORD_BYTES_MAX, WalFormat};
 pub use frame::{Frame, FrameKind, FramerStart};
 pub use framer::Framer;
-pub use history::{Found, RunFinder};
+pub use history::{Found, RunFinder, decisions};
 pub use managers::Table;
 pub use page::PageHeader;
 pub use pieces::{Body, Item, Pieces};

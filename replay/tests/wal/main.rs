@@ -5,10 +5,12 @@
 //! | `work` | every kind of work that PostgreSQL logs, in one script |
 //! | `corpus` | that work through framer, filter and back: full bytes equal, the table of record types complete, `pg_waldump` content |
 //! | `standby` | a standby fed with filtered segments as files, over restarts: catalogs equal, no file of the source touched |
+//! | `comparing` | a standby beside its source: rows of catalogs, files of a folder, the log |
 //! | `support` | sources, their WAL, folders of segments, `pg_waldump` |
 //!
 //! Each test starts its servers and throws them away. A server that cannot be had fails the test.
 
+mod comparing;
 mod corpus;
 mod standby;
 mod support;

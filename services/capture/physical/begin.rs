@@ -3,20 +3,25 @@
 //! Each step may be the last one before a crash. A slot that was made is found and taken over; a WAL_BEGIN without a manifest
 //! that speaks of it has no WAL behind it, so the next start simply begins again.
 
-use replay::physical::{HistoryFile, WalBegin};
+use std::sync::{Mutex, PoisonError};
+
+use replay::conn::{Session, sql};
+use replay::physical::{HistoryFile, Profile, WalBegin};
+use replay::standby::{self, FirstMapError};
 use replay::state::PhysicalOrigin;
 use replay::transaction::EncodedRecord;
-use replay::wal::WalFormat;
+use replay::wal::{CatalogMap, FilterState, WalFormat};
 use segments::{Lsn, StreamKind, TimelineId};
 use spool::disk::Disk;
 use spool::{RecordInput, Store};
 
+use super::saving::hold_from;
 use super::service::{PhysicalCapture, Start};
 use super::source::{Met, history_file};
 use crate::capture::decision::Identity;
 use crate::capture::error::{CaptureError, Result};
 use crate::capture::manifest;
-use crate::runtime::Reason;
+use crate::runtime::{Reason, Report, Service};
 
 impl<D: Disk> PhysicalCapture<D> {
     /// Begins at the first byte of the segment that holds `reserved`; without one the slot is made first.
@@ -47,6 +52,11 @@ impl<D: Disk> PhysicalCapture<D> {
             profile: self.profile(),
             slot: physical.slot.clone().unwrap_or_default(),
         };
+        // After the slot, so that what moves from now on is in the WAL that comes; before anything says that it has begun.
+        let filter = match self.profile() {
+            Profile::Catalog => Some(FilterState::begin(begin, self.first_map(met).await?)),
+            Profile::Full => None,
+        };
         append(&context.store, &record.encode(), timeline).await?;
         if !met.history_file.is_empty() {
             let content = history_file(&mut met.replication, timeline).await?;
@@ -57,10 +67,47 @@ impl<D: Disk> PhysicalCapture<D> {
         }
         let identity =
             Identity { system_identifier: met.source.system_identifier, timeline, database: met.database.clone() };
-        let origin = PhysicalOrigin::new(&record);
+        let mut origin = PhysicalOrigin::new(&record);
+        if let Some(filter) = &filter {
+            origin.save_filter(begin, filter.encode());
+        }
         manifest::write_physical(&context.store, &context.config, &identity, origin).await?;
+        if filter.is_some() {
+            hold_from(&context.store, begin).await?;
+        }
         tracing::info!(%begin, %reserved, %timeline, "a new physical history begins");
-        Ok(Start { format, lsn: begin, timeline, previous: None, ahead: None })
+        Ok(Start { format, lsn: begin, timeline, previous: None, ahead: None, filter })
+    }
+
+    /// Which files are catalogs', asked by SQL in every database.
+    async fn first_map(&self, met: &Met) -> Result<CatalogMap> {
+        let conninfo = &self.context.source;
+        let detail = "asking every database of the source which files are catalogs'; transactions that rewrite one are waited for";
+        self.context.board.set(Service::CaptureWal, Report::waiting(detail));
+        let tasks = Mutex::new(Vec::new());
+        let connect = |database: String| {
+            let (there, tasks) = (conninfo.clone().with_dbname(&database), &tasks);
+            async move {
+                let (client, task) =
+                    sql::connect(&there, Session::standard()).await.map_err(|error| error.to_string())?;
+                tasks.lock().unwrap_or_else(PoisonError::into_inner).push(task);
+                Ok(client)
+            }
+        };
+        let failed = |error: tokio_postgres::Error| CaptureError::sql(&conninfo.endpoint(), &error);
+        let map = standby::first_map(&met.sql, connect).await.map_err(|error| match error {
+            FirstMapError::Sql(error) => failed(error),
+            error @ FirstMapError::Connect { .. } => CaptureError::Wait {
+                reason: Reason::SourceUnreachable,
+                detail: format!(
+                    "{error}; the catalog profile asks every database: GRANT CONNECT, and let pg_hba.conf admit it"
+                ),
+            },
+            error @ FirstMapError::Restless { .. } => {
+                CaptureError::Wait { reason: Reason::SourceUnreachable, detail: error.to_string() }
+            }
+        })?;
+        Ok(map.complete_from(standby::wal_position(&met.sql).await.map_err(failed)?))
     }
 }
 

@@ -10,6 +10,7 @@
 //! | `diverged` | begun | a timeline that does not hold what we have up to our end | refuse `timeline_diverged` |
 //! | `standby_behind` | begun | in recovery, its WAL ends below our end | wait `source_unreachable` |
 //! | `source_behind` | begun | not in recovery, its WAL ends below our end | refuse `timeline_diverged` |
+//! | `synchronous` | any | catalog profile, and named in `synchronous_standby_names` | refuse `sync_standby_refused` |
 //! | `name_taken` | not begun | slot present, not ours | refuse `slot_in_use` |
 //! | `replaced` | begun | slot present, not ours | refuse `slot_lost` |
 //! | `new_create` | not begun | slot absent | create it, begin at its segment |
@@ -95,6 +96,8 @@ pub(crate) struct PhysicalSource {
     pub(crate) history: TimelineHistory,
     /// The slot of the configured name; `None` if there is none.
     pub(crate) slot: Option<PhysicalSlotFacts>,
+    /// Why the catalog profile would be a synchronous standby of it; `None` in the full profile, which may be one.
+    pub(crate) synchronous: Option<String>,
 }
 
 /// What to do next.
@@ -135,6 +138,9 @@ pub(crate) fn decide(slot_name: Option<&str>, begun: Option<&Begun>, source: &Ph
         && let Some(refusal) = check_identity(begun, source).or_else(|| check_end(begun, source))
     {
         return refusal;
+    }
+    if let Some(detail) = &source.synchronous {
+        return ("synchronous", refuse(Reason::SyncStandbyRefused, detail.clone()));
     }
     if let Some(name) = slot_name
         && let Some(obstacle) = check_slot(name, begun.is_some(), source)
@@ -277,6 +283,7 @@ mod tests {
             in_recovery: false,
             history: TimelineHistory::first(TimelineId::new(1)),
             slot: Some(slot()),
+            synchronous: None,
         }
     }
 
@@ -303,13 +310,15 @@ mod tests {
         };
         let begun = begun();
         type Change = fn(&mut PhysicalSource);
-        let refused: [(Change, bool, Row, Reason); 14] = [
+        let refused: [(Change, bool, Row, Reason); 16] = [
             (|s| s.system_identifier = SystemIdentifier::new(8), true, "other_cluster", Reason::WrongCluster),
             (|s| s.major = 17, true, "other_format", Reason::WrongCluster),
             (|s| s.segment_bytes = 1 << 20, true, "other_format", Reason::WrongCluster),
             (|s| s.history = promoted("0/50000F8"), true, "diverged", Reason::TimelineDiverged),
             (|s| s.history = TimelineHistory::first(TimelineId::new(3)), true, "diverged", Reason::TimelineDiverged),
             (|s| s.wal_end = Lsn::new(0x500_00F8), true, "source_behind", Reason::TimelineDiverged),
+            (|s| s.synchronous = Some("x".into()), true, "synchronous", Reason::SyncStandbyRefused),
+            (|s| s.synchronous = Some("x".into()), false, "synchronous", Reason::SyncStandbyRefused),
             (|s| s.slot = None, true, "lost", Reason::SlotLost),
             (|s| s.slot.as_mut().unwrap().ours_by_kind = false, true, "replaced", Reason::SlotLost),
             (|s| s.slot.as_mut().unwrap().ours_by_kind = false, false, "name_taken", Reason::SlotInUse),

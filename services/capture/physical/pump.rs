@@ -5,12 +5,13 @@ use std::time::Instant;
 
 use replay::conn::{ReplicationMessage, ReplicationReader};
 use replay::kind;
-use replay::physical::{EntryRecord, FullEntries};
+use replay::physical::EntryRecord;
 use segments::{Lsn, StreamKind, TimelineId};
 use spool::disk::Disk;
 use spool::{RecordInput, Store};
 
 use super::acknowledge::Acknowledge;
+use super::entries::{Catalog, Entries};
 use crate::capture::budget::{Budget, Looks};
 use crate::capture::error::Result;
 use crate::capture::metrics::CaptureMetrics;
@@ -19,7 +20,7 @@ use crate::capture::report_loop::{HeldUp, Reception};
 /// One session's way into the store.
 pub(super) struct Pump<D: Disk> {
     pub(super) store: Store<D>,
-    pub(super) entries: FullEntries,
+    pub(super) entries: Entries<D>,
     pub(super) timeline: TimelineId,
     pub(super) reception: Arc<Reception>,
     pub(super) metrics: Arc<CaptureMetrics>,
@@ -38,7 +39,18 @@ impl<D: Disk> Pump<D> {
     /// Moves messages until the stream ends in good order. Dropping the future loses nothing that was acknowledged: what was
     /// not appended is sent again.
     pub(super) async fn run(&mut self, reader: &mut ReplicationReader) -> Result<()> {
-        while let Some(message) = reader.next().await? {
+        loop {
+            let message = match self.entries.due_at() {
+                None => reader.next().await?,
+                Some(due) => match tokio::time::timeout_at(due.into(), reader.next()).await {
+                    Ok(message) => message?,
+                    Err(_) => {
+                        self.cut().await?;
+                        continue;
+                    }
+                },
+            };
+            let Some(message) = message else { return Ok(()) };
             match message {
                 ReplicationMessage::XLogData { start, data, .. } => {
                     let at_once = data.len() <= AT_ONCE_BYTES_MAX && !reader.has_buffered();
@@ -47,10 +59,20 @@ impl<D: Disk> Pump<D> {
                 ReplicationMessage::Keepalive { end, reply_requested, .. } => {
                     self.metrics.message(end.min(self.entries.received_end()), 0);
                     if reply_requested {
+                        // What is durable is told at once, and what was gathered as soon as it is.
                         self.reception.reply_requested();
+                        self.cut().await?;
                     }
                 }
             }
+        }
+    }
+
+    /// In the catalog profile: appends what was gathered. In the full profile nothing is.
+    pub(super) async fn cut(&mut self) -> Result<()> {
+        if let Entries::Catalog(catalog) = &mut self.entries {
+            catalog.cut();
+            self.append_bodies().await?;
         }
         Ok(())
     }
@@ -70,7 +92,42 @@ impl<D: Disk> Pump<D> {
         while let Some(record) = self.entries.next_record() {
             self.append(record, at_once).await?;
         }
-        Ok(pushed?)
+        if let Entries::Catalog(catalog) = &mut self.entries {
+            if pushed.is_ok() && catalog.is_due(Instant::now()) {
+                catalog.cut();
+            }
+            self.append_bodies().await?;
+        }
+        pushed
+    }
+
+    /// Appends the bodies that are there. Each one stays in the queue until it was accepted: where the future is dropped on
+    /// the way, whoever goes on begins with the same one.
+    async fn append_bodies(&mut self) -> Result<()> {
+        let Entries::Catalog(catalog) = &mut self.entries else { return Ok(()) };
+        let Catalog { entries, saving, .. } = &mut **catalog;
+        while let Some(body) = entries.front() {
+            if self.looks.due(body.bytes.len(), Instant::now()) {
+                self.held_up.wait_for_room(&self.store, self.budget).await?;
+            }
+            let input = RecordInput {
+                first: body.first,
+                last: body.last,
+                kind: kind::WAL_PIECES,
+                schema: kind::WAL_PIECES_SCHEMA,
+                timeline: self.timeline,
+                lsn: body.end,
+                body: &body.bytes,
+            };
+            self.store.append_async(StreamKind::Wal, input).await?;
+            self.metrics.appended(body.bytes.len());
+            saving.appended(body.bytes.len());
+            if body.last {
+                self.metrics.entry(body.end);
+            }
+            entries.taken();
+        }
+        catalog.save_when_due(&self.store).await
     }
 
     async fn append(&mut self, record: EntryRecord, at_once: bool) -> Result<()> {
@@ -99,7 +156,9 @@ impl<D: Disk> Pump<D> {
         if record.last {
             self.metrics.entry(record.lsn);
         }
-        self.entries.give_back(record.body);
+        if let Entries::Full(entries) = &mut self.entries {
+            entries.give_back(record.body);
+        }
         Ok(())
     }
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use replay::conn::ConnError;
-use replay::physical::WalBytes;
+use replay::physical::{Profile, WalBytes};
 use segments::{Lsn, StreamKind};
 use spool::disk::Disk;
 use spool::{BatchLimits, Cursor, CursorStart, Store};
@@ -55,7 +55,11 @@ impl<D: Disk> PhysicalCapture<D> {
         }
         tracing::info!(file = name, from = %next, "WAL from the archive");
         let begin = format.segment_start(next);
-        let file = self.compare_again(file, begin, next).await?;
+        // In the catalog profile most bytes are not there to compare: the link of the next record tells.
+        let file = match self.profile() {
+            Profile::Full => self.compare_again(file, begin, next).await?,
+            Profile::Catalog => file,
+        };
         self.take_rest(pump, file, next, begin).await
     }
 

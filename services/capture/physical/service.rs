@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use replay::conn::Conninfo;
 use replay::physical::{self, Profile};
-use replay::wal::WalFormat;
+use replay::wal::{FilterState, WalFormat};
 use segments::{Geometry, Lsn, StreamKind, TimelineId};
 use spool::Store;
 use spool::disk::Disk;
@@ -13,8 +13,10 @@ use spool::disk::Disk;
 use super::begin::format_of;
 use super::decision::{Begun, Decision, decide};
 use super::restore::end_comparison;
+use super::saving::restored;
 use super::session::Session;
 use super::source::{Met, meet};
+use super::synchronous;
 use crate::capture::error::{CaptureError, Result};
 use crate::capture::manifest;
 use crate::capture::metrics::CaptureMetrics;
@@ -52,7 +54,7 @@ pub struct PhysicalCapture<D: Disk> {
 }
 
 /// Where a session begins.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(super) struct Start {
     pub(super) format: WalFormat,
     pub(super) lsn: Lsn,
@@ -61,6 +63,8 @@ pub(super) struct Start {
     pub(super) previous: Option<Lsn>,
     /// Somebody with more than this store acknowledged the slot up to here.
     pub(super) ahead: Option<Lsn>,
+    /// The catalog profile's filter there.
+    pub(super) filter: Option<FilterState>,
 }
 
 impl<D: Disk> PhysicalCapture<D> {
@@ -105,10 +109,10 @@ impl<D: Disk> PhysicalCapture<D> {
                     if let Some(report) = error.report() {
                         self.context.board.set(Service::CaptureWal, report);
                     }
-                    match error {
+                    match error.is_lasting() {
                         // Nothing but an operator helps: look again at the longest interval.
-                        CaptureError::Refused { .. } => self.context.backoff.max,
-                        _ => backoff.next_delay(&mut random),
+                        true => self.context.backoff.max,
+                        false => backoff.next_delay(&mut random),
                     }
                 }
             };
@@ -145,6 +149,11 @@ impl<D: Disk> PhysicalCapture<D> {
         end_comparison(store)?;
         let slot = self.physical().slot.clone();
         let mut met = meet(&self.context.source, slot.as_deref()).await?;
+        if self.profile() == Profile::Catalog {
+            met.source.synchronous = synchronous::named(&met.sql, self.physical().application_name())
+                .await
+                .map_err(|error| CaptureError::sql(&self.context.source.endpoint(), &error))?;
+        }
         let begun = self.begun()?;
         let (row, decision) = decide(slot.as_deref(), begun.as_ref(), &met.source);
         tracing::debug!(row, ?decision, "the physical decision table");
@@ -155,8 +164,9 @@ impl<D: Disk> PhysicalCapture<D> {
             }
             Decision::Stream { timeline, ahead } => {
                 let begun = begun.expect("only what has begun goes on");
-                let start =
-                    Start { format: format_of(&met)?, lsn: begun.end, timeline, previous: self.previous()?, ahead };
+                let (format, previous) = (format_of(&met)?, self.previous()?);
+                let filter = self.filter(format).await?;
+                let start = Start { format, lsn: begun.end, timeline, previous, ahead, filter };
                 Ok((met, start))
             }
             Decision::Wait { reason, detail } => Err(CaptureError::Wait { reason, detail }),
@@ -175,6 +185,16 @@ impl<D: Disk> PhysicalCapture<D> {
             return Err(CaptureError::Refused { reason: Reason::StoreDamaged, detail });
         }
         Ok(Begun::of(&manifest, end))
+    }
+
+    /// The catalog profile's filter at the end of what `wal/` holds.
+    async fn filter(&self, format: WalFormat) -> Result<Option<FilterState>> {
+        if self.profile() == Profile::Full {
+            return Ok(None);
+        }
+        let store = &self.context.store;
+        let origin = manifest::read(store)?.and_then(|manifest| manifest.physical);
+        restored(store, format, &origin.expect("only what has begun goes on")).await.map(Some)
     }
 
     /// The last WAL record that is stored, to which the next one must link.

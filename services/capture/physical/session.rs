@@ -4,21 +4,23 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use replay::conn::{ConnError, FeedbackSender, NextTimeline, PhysicalStart, ReplicationClient, ReplicationReader};
-use replay::physical::{FullEntries, HistoryFile};
+use replay::physical::{FullEntries, HistoryFile, Profile};
 use replay::timeline::Descent;
 use replay::wal::FramerStart;
 use segments::{Lsn, StreamKind, TimelineId};
 use spool::disk::Disk;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 
 use super::acknowledge::Acknowledge;
 use super::applied::follow;
 use super::begin::append;
+use super::candidates::Candidates;
+use super::entries::{Catalog, Entries};
 use super::pump::Pump;
-use super::service::{PhysicalCapture, Start};
+use super::service::{PhysicalCapture, PhysicalContext, Start};
 use super::source::{Met, history_file, parse};
 use super::watch::{Watch, watch_source};
-use crate::capture::budget::{Budget, Looks};
+use crate::capture::budget::{Budget, Looks, Room};
 use crate::capture::error::{CaptureError, Result};
 use crate::capture::facts::read_wal_sender_timeout;
 use crate::capture::feedback::{Feedback, Positions, interval_for};
@@ -37,6 +39,22 @@ enum Leg {
     Removed(ConnError),
 }
 
+/// What becomes of the WAL, by profile, and the task that has SQL judge files for it.
+fn entries<D: Disk>(context: &PhysicalContext<D>, start: &mut Start) -> (Entries<D>, Option<Companion<()>>) {
+    let body_bytes_max = context.geometry.body_bytes_max() as usize;
+    let Some(state) = start.filter.take() else {
+        let framer_start = FramerStart { lsn: start.lsn, timeline: start.timeline, previous: start.previous };
+        let entries = FullEntries::new(start.format, framer_start, body_bytes_max);
+        return (Entries::Full(Box::new(entries)), None);
+    };
+    assert_eq!(state.position(), start.lsn, "the filter stands where the store ends");
+    let (candidates, (sender, judged)) = (Candidates::default(), mpsc::unbounded_channel());
+    let judging = Companion(tokio::spawn(candidates.clone().judge(context.source.clone(), sender)));
+    let from = (start.format, start.timeline);
+    let catalog = Catalog::new(&context.store, from, state, body_bytes_max, (candidates, judged));
+    (Entries::Catalog(Box::new(catalog)), Some(judging))
+}
+
 /// A session that runs.
 pub(super) struct Session<'a, D: Disk> {
     capture: &'a mut PhysicalCapture<D>,
@@ -46,11 +64,12 @@ pub(super) struct Session<'a, D: Disk> {
     /// How far the chosen consumers are, with the task that looks; none without chosen ones.
     applied: Option<watch::Receiver<Lsn>>,
     _following: Option<Companion<()>>,
+    _judging: Option<Companion<()>>,
 }
 
 impl<'a, D: Disk> Session<'a, D> {
     /// Streams from `start` until a stop is asked for, or something ends it.
-    pub(super) async fn run(capture: &'a mut PhysicalCapture<D>, met: Met, start: Start) -> Result<()> {
+    pub(super) async fn run(capture: &'a mut PhysicalCapture<D>, met: Met, mut start: Start) -> Result<()> {
         let endpoint = capture.context.source.endpoint();
         let timeout = read_wal_sender_timeout(&met.sql).await.map_err(|error| CaptureError::sql(&endpoint, &error))?;
         let context = &capture.context;
@@ -59,6 +78,10 @@ impl<'a, D: Disk> Session<'a, D> {
             client: met.sql,
             _task: met.task,
             slot: capture.physical().slot.clone(),
+            never_synchronous: match capture.profile() {
+                Profile::Catalog => Some(capture.physical().application_name().to_owned()),
+                Profile::Full => None,
+            },
             ahead: start.ahead,
             warn_bytes: context.config.source.wal_retention_warn_bytes,
             durable: context.store.watch_durable(StreamKind::Wal),
@@ -67,11 +90,10 @@ impl<'a, D: Disk> Session<'a, D> {
             board: context.board.clone(),
             endpoint,
         };
-        let framer_start = FramerStart { lsn: start.lsn, timeline: start.timeline, previous: start.previous };
-        let body_bytes_max = context.geometry.body_bytes_max() as usize;
+        let (entries, judging) = entries(context, &mut start);
         let pump = Pump {
             store: context.store.clone(),
-            entries: FullEntries::new(start.format, framer_start, body_bytes_max),
+            entries,
             timeline: start.timeline,
             reception: Arc::default(),
             metrics: Arc::clone(&context.metrics),
@@ -95,7 +117,7 @@ impl<'a, D: Disk> Session<'a, D> {
             }
         };
         let interval = interval_for(timeout);
-        let mut session = Self { capture, pump, interval, watching, applied, _following };
+        let mut session = Self { capture, pump, interval, watching, applied, _following, _judging: judging };
         session.legs(met.replication, start).await
     }
 
@@ -141,7 +163,11 @@ impl<'a, D: Disk> Session<'a, D> {
             metrics: Arc::clone(&self.capture.context.metrics),
         };
         let durable = self.pump.store.watermarks(StreamKind::Wal).durable_entry_end.lsn;
-        let feedback = Feedback::at_once(durable, self.interval);
+        let feedback = match self.capture.profile() {
+            Profile::Full => Feedback::at_once(durable, self.interval),
+            // Nobody's commit waits.
+            Profile::Catalog => Feedback::new(durable, self.interval),
+        };
         let acknowledge = Arc::new(Acknowledge::new(sender.clone(), feedback, inputs));
         self.pump.acknowledge = Some(Arc::clone(&acknowledge));
         let watch = self.pump.store.watch_durable(StreamKind::Wal);
@@ -194,6 +220,8 @@ impl<'a, D: Disk> Session<'a, D> {
 
     /// Keeps the history file of a timeline before the first byte of it.
     async fn keep_history(&mut self, client: &mut ReplicationClient, timeline: TimelineId) -> Result<()> {
+        // It stands behind what is the old timeline's.
+        self.pump.cut().await?;
         let store = &self.pump.store;
         let appended = store.watermarks(StreamKind::Wal).appended.seqno;
         store.durable_async(StreamKind::Wal, appended).await?;
@@ -206,23 +234,36 @@ impl<'a, D: Disk> Session<'a, D> {
     /// What was appended becomes durable, the source hears of it, and both sides end the stream. Whatever fails here is only
     /// logged: the next start reads everything again from the store.
     async fn stop(&mut self, reader: ReplicationReader, sender: &FeedbackSender) {
-        let context = &self.capture.context;
-        context.board.set(Service::CaptureWal, Report::draining());
-        let shutdown = context.shutdown.clone();
+        let (board, shutdown) = (self.capture.context.board.clone(), self.capture.context.shutdown.clone());
+        board.set(Service::CaptureWal, Report::draining());
         tokio::select! {
             () = self.goodbye(reader, sender) => {}
             () = shutdown.reached(Phase::Quick) => {}
         }
-        context.board.set(Service::CaptureWal, Report::stopped());
+        board.set(Service::CaptureWal, Report::stopped());
     }
 
-    async fn goodbye(&self, mut reader: ReplicationReader, sender: &FeedbackSender) {
-        let store = &self.pump.store;
+    /// Makes durable what was received, and saves the filter's state.
+    async fn settle(&mut self) -> Result<()> {
+        // Without room what was gathered is sent again after the next start.
+        if !matches!(self.pump.held_up.room(), Room::None(_)) {
+            self.pump.cut().await?;
+        }
+        let store = self.pump.store.clone();
         let appended = store.watermarks(StreamKind::Wal).appended.seqno;
-        if let Err(error) = store.durable_async(StreamKind::Wal, appended).await {
+        store.durable_async(StreamKind::Wal, appended).await?;
+        match &mut self.pump.entries {
+            Entries::Full(_) => Ok(()),
+            Entries::Catalog(catalog) => catalog.save_at_stop(&store).await,
+        }
+    }
+
+    async fn goodbye(&mut self, mut reader: ReplicationReader, sender: &FeedbackSender) {
+        if let Err(error) = self.settle().await {
             tracing::warn!(%error, "stopping: the last WAL is not durable and will be sent again");
             return;
         }
+        let store = &self.pump.store;
         let flush = store.watermarks(StreamKind::Wal).durable_entry_end.lsn;
         let write = self.pump.entries.received_end().max(flush);
         let farewell = async {

@@ -44,6 +44,7 @@ pub(crate) async fn meet(conninfo: &Conninfo, slot: Option<&str>) -> Result<Met>
         in_recovery,
         history,
         slot,
+        synchronous: None,
     };
     let database = system.dbname.unwrap_or_else(|| conninfo.dbname().to_owned());
     Ok(Met { replication, sql, task, source, database, history_file })

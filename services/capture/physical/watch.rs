@@ -10,6 +10,7 @@ use spool::StreamState;
 use tokio::sync::watch;
 use tokio_postgres::Client;
 
+use super::synchronous;
 use crate::capture::budget::Room;
 use crate::capture::error::CaptureError;
 use crate::capture::facts::read_standing;
@@ -31,6 +32,8 @@ pub(super) struct Watch {
     /// Moves the bytes of the client's session.
     pub(super) _task: ConnectionTask,
     pub(super) slot: Option<String>,
+    /// Our session's name, where it must not be a synchronous standby's.
+    pub(super) never_synchronous: Option<String>,
     pub(super) ahead: Option<Lsn>,
     pub(super) warn_bytes: u64,
     pub(super) durable: watch::Receiver<StreamState>,
@@ -53,6 +56,15 @@ pub(super) async fn watch_source(watch: Watch) -> CaptureError {
                 continue;
             }
         };
+        if let Some(name) = &watch.never_synchronous {
+            match synchronous::named(&watch.client, name).await {
+                Ok(None) => {}
+                Ok(Some(detail)) => {
+                    return CaptureError::Refused { reason: Reason::SyncStandbyRefused, detail };
+                }
+                Err(error) => return CaptureError::sql(&watch.endpoint, &error),
+            }
+        }
         let (held, reserves) = (standing.held_bytes.unwrap_or(0), standing.held_bytes.is_some());
         watch.metrics.source_standing(standing);
         let is_reserved = watch.slot.is_none() || reserves;

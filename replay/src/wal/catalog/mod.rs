@@ -18,6 +18,8 @@ mod transactions;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use segments::Lsn;
+
 use super::page::u32_at;
 use super::relation::{FIRST_USER_NUMBER, GLOBAL_TABLESPACE, LARGE_OBJECTS, RelFile};
 pub(crate) use transactions::End;
@@ -56,6 +58,8 @@ pub struct CatalogMap {
     locks: BTreeSet<(u32, u32, u32)>,
     /// Transactions that were prepared and have neither committed nor aborted, as far as they hold something here.
     prepared: BTreeSet<u32>,
+    /// The end of the source's WAL when SQL had told of every file. What moved before, and moved again since, is missing.
+    complete_from: u64,
     sieve: Sieve,
 }
 
@@ -98,6 +102,14 @@ impl CatalogMap {
         files.into_iter().for_each(|file| map.insert(file, Standing::Catalog));
         map.whole = whole.into_iter().collect();
         map
+    }
+
+    /// Says that all of the map was read before the source's WAL was at `lsn`. A catalog's file that an earlier record
+    /// names and the map does not know had gone by then: nobody who begins at `lsn` or later needs it.
+    #[must_use]
+    pub fn complete_from(mut self, lsn: Lsn) -> Self {
+        self.complete_from = lsn.get();
+        self
     }
 
     /// Whether records about this file are kept.
@@ -197,9 +209,9 @@ impl CatalogMap {
         Some(())
     }
 
-    /// The map of mapped catalogs was written (`xl_relmap_update`, `RelMapFile` in `relmapper.c`). The first file that was
-    /// not seen to be created, if there is one; `None` if the record is not what it says.
-    pub(crate) fn mapped(&mut self, data: &[u8]) -> Option<Result<(), RelFile>> {
+    /// The map of mapped catalogs was written at `lsn` (`xl_relmap_update`, `RelMapFile` in `relmapper.c`). The first file
+    /// that was not seen to be created, if there is one; `None` if the record is not what it says.
+    pub(crate) fn mapped(&mut self, lsn: Lsn, data: &[u8]) -> Option<Result<(), RelFile>> {
         let (database, tablespace) = (u32_at(data.get(..4)?, 0), u32_at(data.get(4..8)?, 0));
         let map = data.get(12..)?.get(..u32_at(data.get(8..12)?, 0) as usize)?;
         let count = u32_at(map.get(4..8)?, 0) as usize;
@@ -208,7 +220,7 @@ impl CatalogMap {
             if self.creating.values().any(|made| *made == database) {
                 self.insert(file, Standing::Catalog);
             }
-            if !self.keeps(file) {
+            if !self.keeps(file) && lsn.get() >= self.complete_from {
                 return Some(Err(file));
             }
             if self.files.contains_key(&file) {

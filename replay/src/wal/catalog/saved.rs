@@ -1,7 +1,7 @@
 //! The map as bytes, for the manifest's copy.
 //!
 //! ```text
-//! version 4 = 1, then five lists, each a count of 4 bytes and its items:
+//! version 4 = 1, the position from which the map is complete 8, then five lists, each a count of 4 bytes and its items:
 //!   files: tablespace 4, database 4, number 4, standing 4 (0 catalog, 1 candidate)
 //!   whole databases: oid 4
 //!   databases being made: transaction 4, database 4
@@ -22,6 +22,7 @@ impl CatalogMap {
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut out = VERSION.to_le_bytes().to_vec();
+        out.extend_from_slice(&self.complete_from.to_le_bytes());
         list(
             &mut out,
             self.files.iter().map(|(file, standing)| {
@@ -60,11 +61,12 @@ fn read_list<const N: usize>(bytes: &mut &[u8]) -> Option<Vec<[u32; N]>> {
 
 fn read(mut bytes: &[u8]) -> Option<CatalogMap> {
     let (version, rest) = bytes.split_at_checked(4)?;
-    bytes = rest;
     if u32_at(version, 0) != VERSION {
         return None;
     }
-    let mut map = CatalogMap::default();
+    let (complete_from, rest) = rest.split_first_chunk()?;
+    bytes = rest;
+    let mut map = CatalogMap { complete_from: u64::from_le_bytes(*complete_from), ..CatalogMap::default() };
     for [tablespace, database, number, standing] in read_list(&mut bytes)? {
         let standing = if standing == 0 { Standing::Catalog } else { Standing::Candidate };
         map.insert(RelFile { tablespace, database, number }, standing);

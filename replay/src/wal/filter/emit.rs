@@ -26,9 +26,10 @@ impl Filter {
         }
     }
 
-    /// Ends the body that is being written after the last whole unit, if it covers anything.
+    /// Ends the body that is being written after the last whole unit, if it covers anything. Not where that unit's
+    /// successor has begun on another timeline: the next cut does it.
     pub fn cut(&mut self) {
-        if self.has_pending() || !self.writer.is_empty() {
+        if self.is_between_units() && (self.has_pending() || !self.writer.is_empty()) {
             self.emit_open_run();
             self.end_body(false);
         }

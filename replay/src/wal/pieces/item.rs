@@ -174,6 +174,12 @@ impl<'a> Pieces<'a> {
         (Lsn::new(self.header.begin.get()), Lsn::new(self.header.end.get()))
     }
 
+    /// The start of the source's last record before the end of the stretch, to which the next one links.
+    #[must_use]
+    pub fn source_previous(&self) -> Option<Lsn> {
+        Some(self.header.source_previous.get()).filter(|previous| *previous != NONE).map(Lsn::new)
+    }
+
     /// The next item; `None` at the body's end.
     ///
     /// # Errors

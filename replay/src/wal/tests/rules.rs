@@ -178,6 +178,20 @@ fn mapped_catalogs_move_only_to_files_that_were_seen() {
 }
 
 #[test]
+fn a_move_before_the_first_map_was_read_is_passed_over_where_the_file_has_gone_since() {
+    let relmap = {
+        let map = words(&[0x59_2717, 1, 1259, MOVED.2]);
+        [words(&[5, 1663, map.len() as u32]), map].concat()
+    };
+    let mut judge = Judge::new(17);
+    judge.map = CatalogMap::new([], []).complete_from(Lsn::new(64 + 8));
+    assert_eq!(judge.data(7, 0, 0, &relmap), Ok(Verdict::Keep));
+    assert_eq!(judge.block_of(MOVED), Verdict::Drop, "it is not the catalog's any more");
+    judge.map = CatalogMap::decode(&judge.map.encode()).expect("the position is saved").complete_from(Lsn::new(64));
+    judge.data(7, 0, 0, &relmap).expect_err("what moves later must have been seen");
+}
+
+#[test]
 fn new_databases_are_kept_while_they_are_made() {
     let mut judge = Judge::new(17);
     let new_file = (1663, 30_000, 16_390);

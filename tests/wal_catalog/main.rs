@@ -1,0 +1,20 @@
+//! The catalog profile by the program itself, from real servers of each major.
+//!
+//! | file | what it shows |
+//! |---|---|
+//! | `whole.rs` | what is stored is the filter's function of the source's WAL, over `kill -9` of walspool, through every kind of work and a crash of the source; a standby fed with it has the source's catalogs and touches no file but its own |
+//! | `states.rs` | never a synchronous standby, before and while streaming; a database that cannot be asked; another profile than the store's |
+//! | `stored.rs` | reading the store, and the filter over the source's WAL beside it |
+
+#[path = "../../replay/tests/wal/comparing.rs"]
+mod comparing;
+mod states;
+mod stored;
+#[path = "../support/mod.rs"]
+mod support;
+mod whole;
+#[path = "../../replay/tests/wal/work.rs"]
+mod work;
+#[path = "../wal_capture/world.rs"]
+#[allow(dead_code, reason = "comparing whole files is the full profile's")]
+mod world;
