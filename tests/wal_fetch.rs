@@ -119,6 +119,7 @@ impl Place {
             created_at: UnixMicros::new(1),
             walspool_version: "test".to_owned(),
             physical: Some(PhysicalOrigin::new(begin)),
+            histories: Vec::new(),
         };
         let (kind, schema) = Manifest::KIND;
         let store = self.store.as_ref().expect("open");

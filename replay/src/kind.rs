@@ -44,7 +44,7 @@ pub const TIMELINE_HISTORY_SCHEMA: u16 = 1;
 /// Schema number that this version writes for [`WAL_BEGIN`].
 pub const WAL_BEGIN_SCHEMA: u16 = 1;
 /// Schema number that this version writes for [`MANIFEST`].
-pub const MANIFEST_SCHEMA: u16 = 1;
+pub const MANIFEST_SCHEMA: u16 = 2;
 /// Schema number that this version writes for [`LEDGER`].
 pub const LEDGER_SCHEMA: u16 = 1;
 

@@ -10,6 +10,7 @@ pub mod pgoutput;
 pub mod physical;
 pub mod standby;
 pub mod state;
+pub mod stored;
 pub mod timeline;
 pub mod transaction;
 pub mod wal;

@@ -1,7 +1,7 @@
 //! What the store belongs to: written once, at the first connection that leads to a slot, compared at every start.
 
 use replay::state::{Manifest, PhysicalOrigin};
-use segments::{StreamKind, UnixMicros};
+use segments::{StreamKind, TimelineId, UnixMicros};
 use sha2::{Digest, Sha256};
 use spool::disk::Disk;
 use spool::{StateEntry, Store};
@@ -48,8 +48,10 @@ static WRITING: Mutex<()> = Mutex::const_new(());
 /// The store failed, or the manifest that is there cannot be read.
 pub(crate) async fn write<D: Disk>(store: &Store<D>, config: &Config, identity: &Identity) -> Result<(), BookError> {
     let _order = WRITING.lock().await;
-    let physical = read(store)?.and_then(|manifest| manifest.physical);
-    append(store, Manifest { physical, ..manifest_for(config, identity) }).await
+    let before = read(store)?;
+    let histories = before.as_ref().map_or_else(Vec::new, |manifest| manifest.histories.clone());
+    let physical = before.and_then(|manifest| manifest.physical);
+    append(store, Manifest { physical, histories, ..manifest_for(config, identity) }).await
 }
 
 /// Writes the manifest with what physical capture knows. The part about tables stays as it is, or stays empty.
@@ -89,6 +91,27 @@ pub(crate) async fn update_physical<D: Disk>(
     append(store, manifest).await
 }
 
+/// Keeps the history file of a timeline where retention does not reach: before the first byte of that timeline is stored.
+///
+/// # Errors
+/// As [`write`].
+///
+/// # Panics
+/// Without a manifest: WAL is only captured behind one.
+pub(crate) async fn keep_history<D: Disk>(
+    store: &Store<D>,
+    timeline: TimelineId,
+    content: Vec<u8>,
+) -> Result<(), BookError> {
+    let _order = WRITING.lock().await;
+    let mut manifest = read(store)?.expect("WAL is captured behind a manifest");
+    if manifest.history(timeline) == Some(content.as_slice()) {
+        return Ok(());
+    }
+    manifest.keep_history(timeline, content);
+    append(store, manifest).await
+}
+
 async fn append<D: Disk>(store: &Store<D>, manifest: Manifest) -> Result<(), BookError> {
     let (kind, schema) = Manifest::KIND;
     let (store, body) = (store.clone(), manifest.encode());
@@ -115,6 +138,7 @@ fn manifest_for(config: &Config, identity: &Identity) -> Manifest {
         created_at: UnixMicros::new(unix_us_now()),
         walspool_version: env!("CARGO_PKG_VERSION").to_owned(),
         physical: None,
+        histories: Vec::new(),
     }
 }
 

@@ -147,7 +147,7 @@ mod watermark;
 mod writer;
 
 pub use attached::{AttachOptions, AttachedStore};
-pub use cursor::{Batch, BatchLimits, Cursor, CursorInfo, CursorStart, CursorState, Seek};
+pub use cursor::{Batch, BatchLimits, Cursor, CursorInfo, CursorStart, CursorState, Reader, Seek};
 pub use disk::{Backend, BackendInUse, Disk, SimDisk, SystemDisk};
 pub use environment::{Clock, Environment, Random, SimClock};
 pub use error::{Damage, Error, Result};

@@ -31,6 +31,18 @@ pub struct Manifest {
     pub walspool_version: String,
     /// What `wal/` belongs to; `None` where no WAL is captured.
     pub physical: Option<PhysicalOrigin>,
+    /// History files of the timelines that the WAL in `wal/` belongs to, in the order of their numbers. They are records of
+    /// `wal/` too, but those go with the WAL around them, and a standby asks for these for as long as there is WAL.
+    pub histories: Vec<KeptHistory>,
+}
+
+/// A timeline's history file.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct KeptHistory {
+    /// The timeline.
+    pub timeline: TimelineId,
+    /// The file, byte for byte.
+    pub content: Vec<u8>,
 }
 
 /// What `wal/` belongs to, and from where on it holds the source's WAL. Part of the body of MANIFEST, schema 1. Released: never edited.
@@ -120,6 +132,52 @@ struct ManifestV1 {
     physical: Option<PhysicalOrigin>,
 }
 
+/// Body of MANIFEST, schema 2. Released: never edited.
+#[derive(Archive, Serialize, Deserialize)]
+struct ManifestV2 {
+    first: ManifestV1,
+    histories: Vec<KeptHistoryV2>,
+}
+
+#[derive(Archive, Serialize, Deserialize)]
+struct KeptHistoryV2 {
+    timeline: u32,
+    content: Vec<u8>,
+}
+
+impl ManifestV1 {
+    fn of(manifest: &Manifest) -> Self {
+        Self {
+            system_identifier: manifest.system_identifier.get(),
+            created_at: manifest.created_at.get(),
+            timeline: manifest.timeline.get(),
+            config_fingerprint: manifest.config_fingerprint,
+            source_id: manifest.source_id.clone(),
+            database: manifest.database.clone(),
+            publication: manifest.publication.clone(),
+            slot: manifest.slot.clone(),
+            walspool_version: manifest.walspool_version.clone(),
+            physical: manifest.physical.clone(),
+        }
+    }
+
+    fn into_manifest(self, histories: Vec<KeptHistory>) -> Manifest {
+        Manifest {
+            source_id: self.source_id,
+            system_identifier: SystemIdentifier::new(self.system_identifier),
+            timeline: TimelineId::new(self.timeline),
+            database: self.database,
+            publication: self.publication,
+            slot: self.slot,
+            config_fingerprint: self.config_fingerprint,
+            created_at: UnixMicros::new(self.created_at),
+            walspool_version: self.walspool_version,
+            physical: self.physical,
+            histories,
+        }
+    }
+}
+
 impl Manifest {
     /// The newest body's kind and schema, for appending.
     pub const KIND: (RecordKind, u16) = (kind::MANIFEST, kind::MANIFEST_SCHEMA);
@@ -127,19 +185,13 @@ impl Manifest {
     /// The body.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
-        let content = ManifestV1 {
-            system_identifier: self.system_identifier.get(),
-            created_at: self.created_at.get(),
-            timeline: self.timeline.get(),
-            config_fingerprint: self.config_fingerprint,
-            source_id: self.source_id.clone(),
-            database: self.database.clone(),
-            publication: self.publication.clone(),
-            slot: self.slot.clone(),
-            walspool_version: self.walspool_version.clone(),
-            physical: self.physical.clone(),
+        let kept = |history: &KeptHistory| KeptHistoryV2 {
+            timeline: history.timeline.get(),
+            content: history.content.clone(),
         };
-        body::encode(&content, 256)
+        let histories: Vec<_> = self.histories.iter().map(kept).collect();
+        let bytes: usize = histories.iter().map(|history| history.content.len()).sum();
+        body::encode(&ManifestV2 { first: ManifestV1::of(self), histories }, 256 + bytes)
     }
 
     /// The content of an entry.
@@ -147,24 +199,43 @@ impl Manifest {
     /// # Errors
     /// Another kind or schema, or damage.
     pub fn decode(kind: RecordKind, schema: u16, bytes: &[u8]) -> Result<Self, BodyError> {
-        body::expect_schema((kind, schema), Self::KIND, "manifest schema 1")?;
         let bytes = body::aligned(bytes);
-        let archived = body::access::<ArchivedManifestV1>("manifest", bytes.bytes())?;
-        let content = rkyv::deserialize::<ManifestV1, rancor::Error>(archived)
-            .map_err(|error| BodyError::corrupt("manifest", "a valid body", error))?;
-        let manifest = Self {
-            source_id: content.source_id,
-            system_identifier: SystemIdentifier::new(content.system_identifier),
-            timeline: TimelineId::new(content.timeline),
-            database: content.database,
-            publication: content.publication,
-            slot: content.slot,
-            config_fingerprint: content.config_fingerprint,
-            created_at: UnixMicros::new(content.created_at),
-            walspool_version: content.walspool_version,
-            physical: content.physical,
+        let invalid = |error: rancor::Error| BodyError::corrupt("manifest", "a valid body", error);
+        if (kind, schema) == (kind::MANIFEST, 1) {
+            let archived = body::access::<ArchivedManifestV1>("manifest", bytes.bytes())?;
+            let content = rkyv::deserialize::<ManifestV1, rancor::Error>(archived).map_err(invalid)?;
+            let manifest = content.into_manifest(Vec::new());
+            let again = body::encode(&ManifestV1::of(&manifest), 256);
+            body::expect_canonical("manifest", bytes.bytes(), &again)?;
+            return Ok(manifest);
+        }
+        body::expect_schema((kind, schema), Self::KIND, "manifest schemas 1 and 2")?;
+        let archived = body::access::<ArchivedManifestV2>("manifest", bytes.bytes())?;
+        let content = rkyv::deserialize::<ManifestV2, rancor::Error>(archived).map_err(invalid)?;
+        let kept = |history: KeptHistoryV2| KeptHistory {
+            timeline: TimelineId::new(history.timeline),
+            content: history.content,
         };
+        let histories: Vec<_> = content.histories.into_iter().map(kept).collect();
+        if !histories.is_sorted_by(|before, after| before.timeline < after.timeline) {
+            let found = histories.iter().map(|history| history.timeline.to_string()).collect::<Vec<_>>().join(", ");
+            return Err(BodyError::corrupt("manifest", "histories in the order of their timelines", found));
+        }
+        let manifest = content.first.into_manifest(histories);
         body::expect_canonical("manifest", bytes.bytes(), &manifest.encode())?;
         Ok(manifest)
+    }
+
+    /// A timeline's history file, if it is kept.
+    #[must_use]
+    pub fn history(&self, timeline: TimelineId) -> Option<&[u8]> {
+        self.histories.iter().find(|history| history.timeline == timeline).map(|history| history.content.as_slice())
+    }
+
+    /// Keeps a timeline's history file, in place of one that was kept before.
+    pub fn keep_history(&mut self, timeline: TimelineId, content: Vec<u8>) {
+        self.histories.retain(|history| history.timeline != timeline);
+        let place = self.histories.partition_point(|history| history.timeline < timeline);
+        self.histories.insert(place, KeptHistory { timeline, content });
     }
 }

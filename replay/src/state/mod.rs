@@ -12,5 +12,5 @@ mod transition;
 mod tests;
 
 pub use ledger::{InitialLoad, Ledger, LoadState, SlotRecord, SlotState, TableRecord, TableStep};
-pub use manifest::{Manifest, PhysicalOrigin};
+pub use manifest::{KeptHistory, Manifest, PhysicalOrigin};
 pub use transition::TransitionError;

@@ -36,7 +36,16 @@ fn manifest() -> Manifest {
         created_at: at(0),
         walspool_version: "0.1.0".to_owned(),
         physical: Some(physical()),
+        histories: Vec::new(),
     }
+}
+
+fn manifest_with_histories() -> Manifest {
+    let mut manifest = manifest();
+    manifest.keep_history(TimelineId::new(3), b"1\t0/3000060\tno recovery target specified\n".to_vec());
+    manifest.keep_history(TimelineId::new(2), b"of old".to_vec());
+    manifest.keep_history(TimelineId::new(2), b"1\t0/3000060\tpromoted\n".to_vec());
+    manifest
 }
 
 fn physical() -> PhysicalOrigin {
@@ -176,7 +185,7 @@ fn random_walks_keep_to_the_rules_and_survive_encoding() {
 
 #[test]
 fn damage_of_bodies_is_an_error_or_another_value() {
-    let bodies = [(Ledger::KIND, golden_ledger().encode()), (Manifest::KIND, manifest().encode())];
+    let bodies = [(Ledger::KIND, golden_ledger().encode()), (Manifest::KIND, manifest_with_histories().encode())];
     let decode = |(kind, schema), body: &[u8]| match kind {
         kind::LEDGER => Ledger::decode(kind, schema, body).map(|ledger| format!("{ledger:?}")),
         _ => Manifest::decode(kind, schema, body).map(|manifest| format!("{manifest:?}")),
@@ -205,7 +214,20 @@ fn golden_bytes_of_version_1() {
     let ledger: &[u8] = include_bytes!("../../../tests/golden/v1/replay/ledger.bin");
     let manifest_bytes: &[u8] = include_bytes!("../../../tests/golden/v1/replay/manifest.bin");
     crate::golden::check("ledger.bin", ledger, &golden_ledger().encode());
-    crate::golden::check("manifest.bin", manifest_bytes, &manifest().encode());
     assert_eq!(Ledger::decode(kind::LEDGER, 1, ledger), Ok(golden_ledger()));
     assert_eq!(Manifest::decode(kind::MANIFEST, 1, manifest_bytes), Ok(manifest()));
+}
+
+#[test]
+fn a_manifest_keeps_histories_in_order_and_each_once() {
+    let manifest = manifest_with_histories();
+    let second: &[u8] = include_bytes!("../../../tests/golden/v1/replay/manifest_2.bin");
+    crate::golden::check("manifest_2.bin", second, &manifest.encode());
+    assert_eq!(Manifest::decode(kind::MANIFEST, 2, second), Ok(manifest.clone()));
+    let kept: Vec<u32> = manifest.histories.iter().map(|history| history.timeline.get()).collect();
+    assert_eq!(kept, [2, 3]);
+    assert_eq!(manifest.history(TimelineId::new(2)), Some(&b"1\t0/3000060\tpromoted\n"[..]));
+    assert_eq!(manifest.history(TimelineId::new(1)), None);
+    let newer = Manifest::decode(kind::MANIFEST, 3, second);
+    assert!(matches!(newer, Err(BodyError::UnsupportedVersion { schema: 3, .. })));
 }

@@ -25,7 +25,7 @@ pub mod relation;
 pub mod render;
 pub mod state;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub use catalog::{CatalogMap, Decision};
 pub use classify::{FilterError, Verdict};

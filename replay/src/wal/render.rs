@@ -41,7 +41,7 @@ struct Piece {
 }
 
 /// Bytes of filtered WAL out of stored bodies.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Render {
     format: WalFormat,
     form: Option<Form>,

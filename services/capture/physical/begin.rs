@@ -58,9 +58,11 @@ impl<D: Disk> PhysicalCapture<D> {
             Profile::Full => None,
         };
         append(&context.store, &record.encode(), timeline).await?;
+        let mut history = None;
         if !met.history_file.is_empty() {
             let content = history_file(&mut met.replication, timeline).await?;
             if !content.is_empty() {
+                history = Some(content.clone());
                 let file = HistoryFile { timeline, previous: None, content };
                 append(&context.store, &file.encode(begin), timeline).await?;
             }
@@ -74,6 +76,9 @@ impl<D: Disk> PhysicalCapture<D> {
         manifest::write_physical(&context.store, &context.config, &identity, origin).await?;
         if filter.is_some() {
             hold_from(&context.store, begin).await?;
+        }
+        if let Some(content) = history {
+            manifest::keep_history(&context.store, timeline, content).await?;
         }
         tracing::info!(%begin, %reserved, %timeline, "a new physical history begins");
         Ok(Start { format, lsn: begin, timeline, previous: None, ahead: None, filter })

@@ -24,6 +24,7 @@ use crate::capture::budget::{Budget, Looks, Room};
 use crate::capture::error::{CaptureError, Result};
 use crate::capture::facts::read_wal_sender_timeout;
 use crate::capture::feedback::{Feedback, Positions, interval_for};
+use crate::capture::manifest;
 use crate::capture::report_loop::{FeedbackInputs, HeldUp, Reception, send};
 use crate::capture::session::{Companion, GOODBYE_WAIT};
 use crate::runtime::lifecycle::Phase;
@@ -126,6 +127,7 @@ impl<'a, D: Disk> Session<'a, D> {
         if recorded != start.timeline && start.lsn > Lsn::ZERO && recorded.get() > 0 && recorded < start.timeline {
             self.keep_history(&mut client, start.timeline).await?;
         }
+        self.complete_histories(&mut client, start.timeline).await?;
         loop {
             match self.leg(client).await? {
                 Leg::Stopped => return Ok(()),
@@ -218,6 +220,21 @@ impl<'a, D: Disk> Session<'a, D> {
         Ok(client)
     }
 
+    /// Of a store that was begun by an older version, or killed right after its beginning: the manifest has the history of
+    /// the timeline that is captured.
+    async fn complete_histories(&self, client: &mut ReplicationClient, timeline: TimelineId) -> Result<()> {
+        let store = &self.pump.store;
+        let is_kept = manifest::read(store)?.is_some_and(|manifest| manifest.history(timeline).is_some());
+        if timeline.get() <= 1 || is_kept {
+            return Ok(());
+        }
+        let content = history_file(client, timeline).await?;
+        if !content.is_empty() {
+            manifest::keep_history(store, timeline, content).await?;
+        }
+        Ok(())
+    }
+
     /// Keeps the history file of a timeline before the first byte of it.
     async fn keep_history(&mut self, client: &mut ReplicationClient, timeline: TimelineId) -> Result<()> {
         // It stands behind what is the old timeline's.
@@ -226,6 +243,8 @@ impl<'a, D: Disk> Session<'a, D> {
         let appended = store.watermarks(StreamKind::Wal).appended.seqno;
         store.durable_async(StreamKind::Wal, appended).await?;
         let content = history_file(client, timeline).await?;
+        // First where retention does not reach: a record without it would not be missed at the next start.
+        manifest::keep_history(store, timeline, content.clone()).await?;
         let end = store.watermarks(StreamKind::Wal).durable_entry_end.lsn;
         let file = HistoryFile { timeline, previous: self.pump.entries.previous(), content };
         append(store, &file.encode(end), timeline).await

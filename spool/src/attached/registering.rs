@@ -6,7 +6,8 @@ use segments::{Position, Seqno, StreamKind};
 
 use super::{Attached, AttachedStore};
 use crate::cursor::{
-    AttachedHome, Cursor, CursorInfo, CursorStart, Owner, Registered, create_register, open_register, remove_register,
+    AttachedHome, Cursor, CursorInfo, CursorStart, Owner, Reader, Registered, create_register, open_register,
+    remove_register,
 };
 use crate::disk::Disk;
 use crate::error::{Error, Result};
@@ -87,6 +88,28 @@ impl<D: Disk> AttachedStore<D> {
         assert_eq!(cursor.confirmed(), position, "attaching never jumps to another position");
         assert_eq!(cursor.stream(), owner.stream);
         Ok(cursor)
+    }
+
+    /// Reads a stream without holding anything, as [`crate::Store::reader`] does.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn reader(&self, stream: StreamKind, from: CursorStart) -> Result<Reader<D>> {
+        let attached = &self.inner;
+        let stream = attached.stream(stream)?;
+        let home = Arc::new(AttachedHome { store: Arc::clone(attached), stream: Arc::clone(&stream) });
+        loop {
+            let start = stream.start();
+            stream.advance(Seqno::new(u64::MAX))?;
+            let opened = Reader::open(Arc::clone(&home) as Arc<_>, from);
+            // What the look began with may go before the reader is there; the start only moves on, so this ends.
+            stream.look_for_start()?;
+            let is_settled = stream.start() == start;
+            assert!(stream.start().seqno >= start.seqno, "a start never goes back");
+            if opened.is_ok() || is_settled {
+                return opened;
+            }
+        }
     }
 
     /// Removes a cursor, and with it what it holds. Whoever holds it is asked to stop first.

@@ -52,8 +52,8 @@ pub(crate) trait Home<D: Disk>: std::fmt::Debug + Send + Sync {
     fn geometry(&self) -> Geometry;
     /// A reader comes.
     fn enter(&self);
-    /// A reader goes: its position is written, its register let go.
-    fn leave(&self, name: &str);
+    /// A reader goes: where it has a name its position is written, its register let go.
+    fn leave(&self, name: Option<&str>);
     /// End of the last complete durable entry that is known here.
     fn end(&self) -> Position;
     /// As [`Home::end`], once what is durable up to `next` was looked for: that is known to the writer at once, and to
@@ -113,9 +113,9 @@ impl<D: Disk> Home<D> for WriterHome<D> {
         self.stream.tail().add_reader();
     }
 
-    fn leave(&self, name: &str) {
+    fn leave(&self, name: Option<&str>) {
         self.stream.tail().remove_reader();
-        if let Err(error) = self.shared.cursors.let_go(name) {
+        if let Some(Err(error)) = name.map(|name| self.shared.cursors.let_go(name)) {
             self.shared.poison(error);
             assert!(self.shared.failure().is_some(), "a position that could not be written stops the store");
         }
@@ -235,9 +235,9 @@ impl<D: Disk> Home<D> for AttachedHome<D> {
 
     fn enter(&self) {}
 
-    fn leave(&self, name: &str) {
+    fn leave(&self, name: Option<&str>) {
         assert!(self.store.cursors.dir().ends_with("cursors"), "registers lie side by side");
-        if let Err(error) = self.store.cursors.let_go(name) {
+        if let Some(Err(error)) = name.map(|name| self.store.cursors.let_go(name)) {
             self.store.fail(error);
             assert!(self.store.check_open().is_err(), "nothing more is confirmed");
         }

@@ -34,6 +34,16 @@ struct HeldState<D: Disk> {
 }
 
 impl<D: Disk> Held<D> {
+    /// Of a reader that has no register: nothing is held, and nothing can be confirmed.
+    pub(super) fn nothing(at: Position, now: Duration) -> Self {
+        let held = Self {
+            state: Mutex::new(HeldState { register: None, confirmed: at, confirmed_at: now, is_expired: false }),
+        };
+        assert_eq!(held.confirmed(), at, "it reads behind this");
+        assert!(!held.is_expired(), "what holds nothing is not given up");
+        held
+    }
+
     pub(crate) fn confirmed(&self) -> Position {
         lock(&self.state).confirmed
     }

@@ -14,6 +14,7 @@ mod latest;
 mod reader;
 mod register;
 mod search;
+mod unregistered;
 mod vouch;
 mod window;
 
@@ -36,6 +37,7 @@ pub(crate) use latest::{entry_first, last_record, latest_entry};
 pub(crate) use reader::{SegmentView, StreamReader};
 pub use register::CursorState;
 pub(crate) use register::{Owner, Register, decode as decode_register, peek, peek_listed};
+pub use unregistered::Reader;
 pub(crate) use window::Place;
 
 /// Where a new cursor begins.
@@ -109,7 +111,8 @@ pub struct Cursor<D: Disk> {
 impl<D: Disk> Cursor<D> {
     /// Begins to read after `at`. The register is let go again if that fails.
     pub(crate) fn attach(home: Arc<dyn Home<D>>, name: &str, held: Arc<Held<D>>, at: Position) -> Result<Self> {
-        assert!(is_cursor_name(name), "{name:?} was checked before it was registered");
+        let is_known = is_cursor_name(name) || name == unregistered::NAME;
+        assert!(is_known, "{name:?} was checked before it was registered");
         assert_eq!(held.confirmed(), at, "a cursor goes on behind what was confirmed");
         home.enter();
         let mut cursor = Self {
@@ -126,6 +129,11 @@ impl<D: Disk> Cursor<D> {
         assert_eq!(cursor.delivered, at.seqno);
         assert_eq!(cursor.held.confirmed(), at, "attaching confirms nothing");
         Ok(cursor)
+    }
+
+    /// Whether retention knows of it.
+    fn is_registered(&self) -> bool {
+        self.name != unregistered::NAME
     }
 
     /// The next batch will begin with the first entry after `position`.
@@ -145,10 +153,11 @@ impl<D: Disk> Cursor<D> {
     /// The record that comes next is there, or will be. Retention respects the cursor's hold, so this only fails where
     /// the hold was not respected; going on at the start instead would be a jump.
     fn check_kept(&self, next: Seqno, position: Position) -> Result<()> {
-        match next < self.reader.start().seqno {
+        match (next < self.reader.start().seqno, self.is_registered()) {
             // Who was given up hears that, and not what came of it.
-            true => self.home.check_active(&self.name).and_then(|()| Err(self.below_start(position))),
-            false => Ok(()),
+            (true, true) => self.home.check_active(&self.name).and_then(|()| Err(self.below_start(position))),
+            (true, false) => Err(self.below_start(position)),
+            (false, _) => Ok(()),
         }
     }
 
@@ -408,6 +417,6 @@ impl<D: Disk> Cursor<D> {
 
 impl<D: Disk> Drop for Cursor<D> {
     fn drop(&mut self) {
-        self.home.leave(&self.name);
+        self.home.leave(self.is_registered().then_some(self.name.as_str()));
     }
 }

@@ -14,6 +14,7 @@
 //! | `crash.rs` | a crash at every operation of a store's life |
 //! | `poison.rs` | every write and every sync failing once: nobody hangs, nothing false is acknowledged |
 //! | `cursors.rs` | complete entries only, rotation, cut chains, large entries, confirm, seek, named refusals |
+//! | `readers.rs` | readers without a register: the same entries, nothing held |
 //! | `attached.rs` | readers in other processes: the same answers, through restarts of the writer, whatever the control page says |
 //! | `registry.rs` | cursors moved and removed from outside: plans, deeds, refusals |
 //! | `cold.rs` | sealed segments outside the page cache: read ahead where a cursor catches up, mapped otherwise |
@@ -38,6 +39,7 @@ mod life;
 mod overflow;
 mod poison;
 mod random;
+mod readers;
 mod refusals;
 mod registry;
 mod retention;

@@ -1,7 +1,7 @@
 //! Manifest and ledger as trees that print as text and as JSON.
 
 use replay::physical::Profile;
-use replay::state::{Ledger, Manifest, PhysicalOrigin, TableRecord};
+use replay::state::{KeptHistory, Ledger, Manifest, PhysicalOrigin, TableRecord};
 use replay::transaction::View;
 
 pub(crate) fn map<const N: usize>(fields: [(&str, View); N]) -> View {
@@ -42,7 +42,12 @@ pub(crate) fn manifest(manifest: &Manifest) -> View {
         ("created_at_unix_micros", View::Number(manifest.created_at.get())),
         ("walspool_version", text(&manifest.walspool_version)),
         ("physical", manifest.physical.as_ref().map_or(View::Null, physical)),
+        ("histories", View::List(manifest.histories.iter().map(history).collect())),
     ])
+}
+
+fn history(history: &KeptHistory) -> View {
+    map([("timeline", text(history.timeline)), ("content", text(String::from_utf8_lossy(&history.content).trim_end()))])
 }
 
 fn physical(origin: &PhysicalOrigin) -> View {

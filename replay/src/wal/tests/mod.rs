@@ -2,10 +2,10 @@
 //! it and through a plain second filter (`reference.rs`), for any chunks, cuts, restarts and reading positions
 //! (`filtering.rs`); single rules (`rules.rs`); stored bytes (`stored.rs`).
 
-mod filtering;
-mod forge;
+pub(crate) mod filtering;
+pub(crate) mod forge;
 mod framing;
-mod history;
-mod reference;
+pub(crate) mod history;
+pub(crate) mod reference;
 mod rules;
 mod stored;

@@ -72,6 +72,7 @@ impl Sample {
             created_at: UnixMicros::new(1_700_000_000_000_000),
             walspool_version: "0.1.0".to_owned(),
             physical: None,
+            histories: Vec::new(),
         };
         let (kind, schema) = Manifest::KIND;
         sample.store().append_state(StreamKind::Manifest, kind, schema, &manifest.encode()).expect("manifest");
