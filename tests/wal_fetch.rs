@@ -37,6 +37,7 @@ impl std::fmt::Debug for Content {
 struct Place {
     folder: TempDir,
     store: Option<SystemStore>,
+    manifest: Option<Manifest>,
     end: u64,
 }
 
@@ -82,7 +83,7 @@ impl Place {
         );
         std::fs::write(folder.path().join("walspool.toml"), config).expect("written");
         let store = SystemStore::create(&folder.path().join("store"), &options()).expect("created");
-        Self { folder, store: Some(store), end: 0 }
+        Self { folder, store: Some(store), manifest: None, end: 0 }
     }
 
     /// With four segments and a half of made-up WAL on two timelines.
@@ -99,6 +100,7 @@ impl Place {
                 let content = format!("1\t{}\tno recovery target specified\n", Lsn::new(SWITCH)).into_bytes();
                 let file = HistoryFile { timeline: TimelineId::new(2), previous: None, content };
                 let record = file.encode(Lsn::new(at));
+                place.keep(&file);
                 place.append(record.kind, record.schema, at, 2, &record.body);
             }
         }
@@ -121,10 +123,21 @@ impl Place {
             physical: Some(PhysicalOrigin::new(begin)),
             histories: Vec::new(),
         };
-        let (kind, schema) = Manifest::KIND;
-        let store = self.store.as_ref().expect("open");
-        store.append_state(StreamKind::Manifest, kind, schema, &manifest.encode()).expect("durable");
+        self.manifest = Some(manifest);
+        self.write_manifest();
         self.end = begin.begin.get();
+    }
+
+    fn write_manifest(&self) {
+        let (kind, schema) = Manifest::KIND;
+        let (store, manifest) = (self.store.as_ref().expect("open"), self.manifest.as_ref().expect("there"));
+        store.append_state(StreamKind::Manifest, kind, schema, &manifest.encode()).expect("durable");
+    }
+
+    /// A history where retention does not reach.
+    fn keep(&mut self, file: &HistoryFile) {
+        self.manifest.as_mut().expect("there").keep_history(file.timeline, file.content.clone());
+        self.write_manifest();
     }
 
     /// WAL as the full profile stores it (`replay/src/physical`).

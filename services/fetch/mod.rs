@@ -1,24 +1,28 @@
 //! One file of WAL out of the store, for `restore_command`: a segment, or a timeline's history.
 //!
-//! Reading order: [`name`] (what is asked for), [`wal`] (verified bytes at a position), this page (what is answered).
+//! Reading order: [`name`] (what is asked for), this page (what is answered), `services/wal` (the bytes).
 //!
 //! PostgreSQL takes "not there" for the end of all WAL and may open for writes (`RestoreArchivedFile`, `xlogarchive.c`). So
 //! that is answered only for what lies beyond the durable end or was never on that timeline; what was removed, has a gap or
 //! is damaged is an error of its own kind, and nothing is put at the destination.
+//!
+//! A segment of the catalog profile is there once its last byte is final: a run of no-ops that is open may still grow, and its
+//! bytes are made only when it is closed.
 
 mod name;
-mod wal;
 
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use replay::kind;
-use replay::physical::{HistoryFile, WalBytes};
 use segments::{Lsn, TimelineId};
+use spool::{AttachOptions, AttachedStore};
 
+use crate::wal::{WalFacts, WalReadError, WalReader, WalStore};
 use name::Wanted;
-use wal::WalStore;
+
+/// A file is written in pieces of this size.
+const PIECE_BYTES: u64 = 1 << 20;
 
 /// What came of it, where nothing is wrong.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,127 +59,139 @@ impl From<spool::Error> for FetchError {
     }
 }
 
+impl From<WalReadError> for FetchError {
+    fn from(error: WalReadError) -> Self {
+        match error {
+            WalReadError::Damaged(text) => Self::Damaged(text),
+            WalReadError::Store(error) => error.into(),
+            // What ends below the end that was just looked up has a hole, whatever the reader calls it.
+            WalReadError::NotYet { .. } => Self::Damaged(format!("{error}, although it was durable")),
+            error => Self::Wrong(error.to_string()),
+        }
+    }
+}
+
 /// Puts the WAL file `name` of the store in `store` at `to`. With `partial` a segment that is not complete yet is filled up
 /// with zeros.
 ///
 /// # Errors
 /// See [`FetchError`]. Nothing lies at `to` then that was not there before.
 pub fn fetch(store: &Path, name: &str, to: &Path, partial: bool) -> Result<Fetched, FetchError> {
-    let content = match name::parse(name) {
-        Wanted::Nothing => Err(format!("{name} is no file that a store of WAL has")),
-        Wanted::History(timeline) if timeline.get() <= 1 => Err(format!("timeline {timeline} has no history")),
-        Wanted::History(timeline) => history(&WalStore::open(store)?, timeline)?,
+    match name::parse(name) {
+        Wanted::Nothing => Ok(Fetched::NotThere(format!("{name} is no file that a store of WAL has"))),
+        Wanted::History(timeline) if timeline.get() <= 1 => {
+            Ok(Fetched::NotThere(format!("timeline {timeline} has no history")))
+        }
+        Wanted::History(timeline) => {
+            let (store, facts) = open(store)?;
+            history(&store, &facts, timeline, to)
+        }
         Wanted::Segment { timeline, high, low } => {
-            let store = WalStore::open(store)?;
-            match name::begin_of(high, low, store.segment_bytes()) {
-                Some(begin) => segment(&store, timeline, begin, partial)?,
-                None => Err(format!("{name} is no segment of {} bytes", store.segment_bytes())),
+            let (store, facts) = open(store)?;
+            let bytes = u64::from(facts.format.segment_bytes());
+            match name::begin_of(high, low, bytes) {
+                Some(begin) => Segment { store, facts, begin, bytes }.fetch(timeline, to, partial),
+                None => Ok(Fetched::NotThere(format!("{name} is no segment of {bytes} bytes"))),
             }
         }
-    };
-    match content {
-        Ok(content) => put(&content, to).map(|()| Fetched::Restored),
-        Err(why) => Ok(Fetched::NotThere(why)),
     }
 }
 
-/// The inner error says why the file is not there.
-type Content = Result<Vec<u8>, String>;
-
-/// The segment that begins at `begin` as `timeline` has it: what an older timeline held before a switch is in it, as the
-/// server copies it (`XLogInitNewTimeline`, `xlog.c`); what a newer one holds is not.
-fn segment(store: &WalStore, timeline: TimelineId, begin: Lsn, partial: bool) -> Result<Content, FetchError> {
-    let end = begin.checked_add(store.segment_bytes()).unwrap_or(Lsn::MAX);
-    let durable = store.end();
-    if begin >= durable || (end > durable && !partial) {
-        return Ok(Err(format!("it ends at {end}, and what is durable here at {durable}")));
-    }
-    let wanted_end = end.min(durable);
-    let mut content = Vec::with_capacity(store.segment_bytes() as usize);
-    let mut newest = TimelineId::default();
-    let mut damage = None;
-    store.visit_from(begin, |meta, body| {
-        if meta.kind != kind::WAL_BYTES {
-            return Ok(true);
-        }
-        let wal = WalBytes::decode(meta.kind, meta.schema, body)
-            .map_err(|error| FetchError::Damaged(format!("record {}: {error}", meta.seqno)))?;
-        let at = begin.get() + content.len() as u64;
-        if wal.begin.get() > at {
-            damage = Some((Lsn::new(at), wal.begin));
-            return Ok(false);
-        }
-        let from = (at - wal.begin.get()) as usize;
-        let until = (wanted_end.bytes_since(wal.begin) as usize).min(wal.bytes.len());
-        if from < until {
-            newest = newest.max(meta.timeline);
-            content.extend_from_slice(&wal.bytes[from..until]);
-        }
-        Ok(begin.get() + (content.len() as u64) < wanted_end.get())
-    })?;
-    if let Some((at, found)) = damage {
-        return Err(store.hole(at, found));
-    }
-    if begin.get() + content.len() as u64 != wanted_end.get() {
-        let ends = begin.get() + content.len() as u64;
-        return Err(FetchError::Damaged(format!("WAL ends at {}, below the durable end {durable}", Lsn::new(ends))));
-    }
-    if newest != timeline {
-        return Ok(Err(format!("at {wanted_end} the WAL is on timeline {newest}, not on {timeline}")));
-    }
-    content.resize(store.segment_bytes() as usize, 0);
-    Ok(Ok(content))
+fn open(store: &Path) -> Result<(WalStore, WalFacts), FetchError> {
+    let store = WalStore::from(AttachedStore::attach(store, &AttachOptions::default())?);
+    let facts = store.facts()?;
+    Ok((store, facts))
 }
 
-/// A history file stands behind the last entry of the timeline before.
-fn history(store: &WalStore, timeline: TimelineId) -> Result<Content, FetchError> {
-    if timeline > store.newest_timeline() {
-        return Ok(Err(format!("the newest timeline is {}", store.newest_timeline())));
-    }
-    let mut found = None;
-    store.visit_timeline(timeline, |meta, body| {
-        if meta.kind == kind::TIMELINE_HISTORY {
-            let file = HistoryFile::decode(meta.kind, meta.schema, body)
-                .map_err(|error| FetchError::Damaged(format!("record {}: {error}", meta.seqno)))?;
-            if file.timeline == timeline {
-                found = Some(file.content);
-            }
+/// A segment that is asked for.
+struct Segment {
+    store: WalStore,
+    facts: WalFacts,
+    begin: Lsn,
+    bytes: u64,
+}
+
+impl Segment {
+    /// As `timeline` has it: what an older timeline held before a switch is in it, as the server copies it
+    /// (`XLogInitNewTimeline`, `xlog.c`); what a newer one holds is not.
+    fn fetch(&self, timeline: TimelineId, to: &Path, partial: bool) -> Result<Fetched, FetchError> {
+        let end = self.begin.checked_add(self.bytes).unwrap_or(Lsn::MAX);
+        let (durable, _) = self.store.final_end(&self.facts)?;
+        if self.begin >= durable || (end > durable && !partial) {
+            return Ok(Fetched::NotThere(format!("it ends at {end}, and what is durable here at {durable}")));
         }
-        Ok(found.is_none() && meta.timeline <= timeline)
-    })?;
-    match found {
-        Some(content) => Ok(Ok(content)),
-        None if store.is_from_the_beginning() => {
-            Ok(Err(format!("the history of timeline {timeline} was never captured")))
+        let end = end.min(durable);
+        let mut reader = WalReader::new(&self.store, &self.facts, self.begin)?;
+        let mut file = Beside::make(to)?;
+        let (mut piece, mut newest) = (Vec::new(), TimelineId::default());
+        while reader.position() < end {
+            piece.clear();
+            let piece_end = reader.position().checked_add(PIECE_BYTES).unwrap_or(end).min(end);
+            newest = reader.read(piece_end, &mut piece)?;
+            file.write(&piece)?;
         }
-        None => Err(FetchError::Wrong(format!("the history of timeline {timeline} is removed, or was never captured"))),
+        if newest != timeline {
+            return Ok(Fetched::NotThere(format!("at {end} the WAL is on timeline {newest}, not on {timeline}")));
+        }
+        file.fill_up(self.bytes)?;
+        file.put(to)
     }
 }
 
-/// Puts a whole file at `to`, or nothing: it is written beside it and renamed. PostgreSQL syncs what it restored itself
-/// (`KeepFileRestoredFromArchive`, `durable_rename`).
-fn put(content: &[u8], to: &Path) -> Result<(), FetchError> {
-    let beside = Beside::of(to);
-    let failed = |error: std::io::Error| FetchError::Unreadable(format!("cannot write {}: {error}", to.display()));
-    let mut file = File::create(&beside.0).map_err(failed)?;
-    file.write_all(content).map_err(failed)?;
-    drop(file);
-    std::fs::rename(&beside.0, to).map_err(failed)
+/// History files stand in the manifest for as long as the store lives.
+fn history(store: &WalStore, facts: &WalFacts, timeline: TimelineId, to: &Path) -> Result<Fetched, FetchError> {
+    if let Some(content) = facts.history(timeline) {
+        let mut file = Beside::make(to)?;
+        file.write(content)?;
+        return file.put(to);
+    }
+    let newest = store.final_end(facts)?.1;
+    match timeline {
+        later if later > newest => Ok(Fetched::NotThere(format!("the newest timeline is {newest}"))),
+        earlier if earlier <= facts.first_timeline() => {
+            Ok(Fetched::NotThere(format!("the history of timeline {earlier} was never captured")))
+        }
+        lost => Err(FetchError::Wrong(format!("the history of timeline {lost} is not in the manifest"))),
+    }
 }
 
-/// A temporary name, gone when it is dropped unless it was renamed.
-struct Beside(PathBuf);
+/// A file that is written beside its destination and renamed when it is whole; gone when it is dropped before. PostgreSQL
+/// syncs what it restored itself (`KeepFileRestoredFromArchive`, `durable_rename`).
+struct Beside {
+    path: PathBuf,
+    file: File,
+}
 
 impl Beside {
-    fn of(to: &Path) -> Self {
+    fn make(to: &Path) -> Result<Self, FetchError> {
         let mut name = to.as_os_str().to_owned();
         name.push(format!(".walspool-{}", std::process::id()));
-        Self(PathBuf::from(name))
+        let path = PathBuf::from(name);
+        let file = File::create(&path).map_err(|error| unwritable(to, &error))?;
+        Ok(Self { path, file })
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> Result<(), FetchError> {
+        self.file.write_all(bytes).map_err(|error| unwritable(&self.path, &error))
+    }
+
+    /// Zeros up to the size of a segment.
+    fn fill_up(&self, bytes: u64) -> Result<(), FetchError> {
+        self.file.set_len(bytes).map_err(|error| unwritable(&self.path, &error))
+    }
+
+    fn put(self, to: &Path) -> Result<Fetched, FetchError> {
+        std::fs::rename(&self.path, to).map_err(|error| unwritable(to, &error))?;
+        Ok(Fetched::Restored)
     }
 }
 
 impl Drop for Beside {
     fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
+        let _ = std::fs::remove_file(&self.path);
     }
+}
+
+fn unwritable(path: &Path, error: &std::io::Error) -> FetchError {
+    FetchError::Unreadable(format!("cannot write {}: {error}", path.display()))
 }
