@@ -1,7 +1,7 @@
 //! walspool's services: everything that knows configuration files, targets and commands.
 //!
 //! Reading order: `config` (what the operator asks for), `check` (whether the servers agree), `capture` and `load`
-//! (into the store), `apply` (out of it), `wal` and `fetch` (WAL out of it), `runtime` (how the services live and die), `cli` (how a command gets here).
+//! (into the store), `apply` (out of it), `wal`, `fetch` and `walsender` (WAL out of it), `runtime` (how the services live and die), `cli` (how a command gets here).
 //! `services/README.md` says which file decides what.
 
 pub mod apply;
@@ -21,3 +21,4 @@ pub mod runtime;
 pub mod verify;
 pub mod version;
 pub mod wal;
+pub mod walsender;

@@ -13,6 +13,7 @@ pub(super) fn render(status: &Status) -> String {
     services(&mut text, status).expect("a String takes everything");
     tables(&mut text, status).expect("a String takes everything");
     consumers(&mut text, status).expect("a String takes everything");
+    standbys(&mut text, status).expect("a String takes everything");
     holds(&mut text, status).expect("a String takes everything");
     text
 }
@@ -112,6 +113,35 @@ fn consumer(row: &ConsumerStatus) -> [String; 9] {
     ]
 }
 
+fn standbys(text: &mut String, status: &Status) -> std::fmt::Result {
+    let Some(walsender) = &status.walsender else { return Ok(()) };
+    if !walsender.listens.is_empty() {
+        let (places, end) = (walsender.listens.join(", "), lsn(walsender.end));
+        writeln!(text, "\nstandbys   served at {places}, WAL from {} to {end}", lsn(walsender.oldest))?;
+    }
+    if walsender.standbys.is_empty() {
+        return Ok(());
+    }
+    let head = ["STANDBY", "SLOT", "STATE", "SENT", "WRITE", "FLUSH", "REPLAY", "LAG", "LAG-TIME", "FROM"];
+    let mut rows = vec![head.map(str::to_owned)];
+    for standby in &walsender.standbys {
+        rows.push([
+            standby.application_name.clone(),
+            standby.slot.clone().unwrap_or_else(|| "-".to_owned()),
+            standby.state.clone(),
+            lsn(standby.sent),
+            lsn(standby.write),
+            lsn(standby.flush),
+            lsn(standby.replay),
+            bytes(standby.lag_bytes),
+            seconds(standby.lag_seconds),
+            standby.peer.clone(),
+        ]);
+    }
+    text.push_str(&lines(&rows));
+    Ok(())
+}
+
 fn holds(text: &mut String, status: &Status) -> std::fmt::Result {
     if status.holds.is_empty() {
         return Ok(());
@@ -158,6 +188,7 @@ fn seconds(seconds: Option<f64>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::walsender::{StandbyStatus, WalsenderStatus};
 
     #[test]
     fn a_stopped_daemon_says_so_and_unknown_is_a_dash() {
@@ -166,6 +197,40 @@ mod tests {
         assert!(text.contains("source end -, received -, durable -, acknowledged -"), "{text}");
         assert!(text.contains("capture    lag -, -"), "{text}");
         assert!(text.contains("store      /srv/store: no store yet"), "{text}");
+    }
+
+    #[test]
+    fn a_connected_standby_is_a_row() {
+        let mut status = Status::unknown("retail", "/srv/store");
+        let lsn = |text: &str| text.parse().ok().map(LsnText);
+        let standby = StandbyStatus {
+            application_name: "second".into(),
+            user: "any".into(),
+            peer: "10.0.0.9:4711".into(),
+            slot: Some("second".into()),
+            state: "streaming".into(),
+            sent: lsn("0/1A2B9F00"),
+            write: lsn("0/1A2B9F00"),
+            flush: lsn("0/1A2B9F00"),
+            replay: lsn("0/1A2B3C40"),
+            lag_bytes: Some(25_280),
+            lag_seconds: Some(0.42),
+        };
+        let listens = vec!["/run/walspool/.s.PGSQL.5432".to_owned()];
+        let end = lsn("0/1A2B9F00");
+        status.walsender = Some(WalsenderStatus {
+            listens,
+            end,
+            oldest: lsn("0/19000000"),
+            standbys: vec![standby],
+            ..Default::default()
+        });
+        let text = render(&status);
+        assert!(text.contains("served at /run/walspool/.s.PGSQL.5432, WAL from 0/19000000 to 0/1A2B9F00"), "{text}");
+        let lines: Vec<&str> =
+            text.lines().filter(|line| line.contains("STANDBY") || line.contains("second")).collect();
+        assert_eq!(lines[0].find("REPLAY"), lines[1].find("0/1A2B3C40"), "{text}");
+        assert!(lines[1].contains("24.7 KiB  0.4s") && lines[1].ends_with("10.0.0.9:4711"), "{text}");
     }
 
     #[test]

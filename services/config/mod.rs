@@ -22,6 +22,7 @@ pub mod secret;
 mod section;
 pub mod units;
 mod validate;
+pub mod walsender;
 
 #[cfg(test)]
 mod tests;
@@ -35,3 +36,4 @@ pub use model::{
 pub use names::{TableName, quote_identifier, quote_literal};
 pub use options::RunOptions;
 pub use secret::{Secret, SecretError, SecretUrl};
+pub use walsender::{Walsender, WalsenderTcp, WalsenderUser};

@@ -13,6 +13,7 @@ use serde::Serialize;
 use super::names::TableName;
 use super::secret::SecretUrl;
 use super::units;
+use super::walsender::Walsender;
 
 /// The name of the apply service's cursor, as `status` and `[[consumers]]` spell it.
 pub const APPLY_CONSUMER: &str = "apply";
@@ -44,6 +45,9 @@ pub struct Config {
     pub consumers: Vec<Consumer>,
     /// Where the daemon listens.
     pub admin: Admin,
+    /// `[walsender]`: standbys stream WAL from the store; not served without the block.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub walsender: Option<Walsender>,
 }
 
 impl Config {

@@ -14,6 +14,7 @@ use super::names::{TableName, check_id, check_identifier, check_slot_name};
 use super::reference::database_url;
 use super::report::{Report, shown};
 use super::section::Section;
+use super::walsender::walsender;
 use super::{units, validate};
 
 /// Reads the whole document.
@@ -36,6 +37,10 @@ pub(crate) fn config(tree: &Tree, report: &Report) -> Option<Config> {
     let retention = root.section_or_empty("retention").and_then(retention);
     let consumers = consumers(&mut root);
     let admin = root.section_or_empty("admin").and_then(admin);
+    if source.as_ref().is_some_and(|source| source.physical.is_none()) {
+        validate::no_wal_to_send(&root);
+    }
+    let walsender = walsender(&mut root, environment, store.as_ref().map(|store| store.path.as_path()));
     stream(&mut root);
     root.later("relay", "the relay to Kafka");
     root.later("shadow", "shadow replay");
@@ -52,6 +57,7 @@ pub(crate) fn config(tree: &Tree, report: &Report) -> Option<Config> {
         retention: retention?,
         consumers: consumers?,
         admin: admin?,
+        walsender: walsender?,
     };
     validate::config(&config, report);
     Some(config)

@@ -32,6 +32,26 @@ pub(super) fn database_url(section: &mut Section<'_>, environment: Option<Enviro
     }
 }
 
+/// A password, or a reference to one. In production only a reference.
+pub(super) fn password(section: &mut Section<'_>, environment: Option<Environment>) -> Option<SecretUrl> {
+    const KEY: &str = "password";
+    const EXAMPLE: &str = "{ source = \"file\", path = \"/etc/walspool/standby.password\" }";
+    section.require(KEY, EXAMPLE);
+    match section.string_or_section(KEY)? {
+        StringOrSection::Section(reference) => secret_reference(reference),
+        StringOrSection::String(_) if environment == Some(Environment::Production) => {
+            let message = "a password inside the document is refused in production";
+            section.refuse_with_remedy("config_inline_secret", KEY, message, &format!("write a reference: {EXAMPLE}"));
+            None
+        }
+        StringOrSection::String("") => {
+            section.invalid(KEY, "the password is empty");
+            None
+        }
+        StringOrSection::String(text) => Some(SecretUrl::Inline(Secret::new(text.to_owned()))),
+    }
+}
+
 fn secret_reference(mut section: Section<'_>) -> Option<SecretUrl> {
     #[derive(Clone, Copy)]
     enum Kind {

@@ -7,7 +7,7 @@ use super::section::{Section, nearest};
 use crate::finding::Finding;
 
 /// Longest path of a Unix socket: `sun_path` has 108 bytes and ends with a zero byte.
-const SOCKET_PATH_BYTES_MAX: usize = 107;
+pub(super) const SOCKET_PATH_BYTES_MAX: usize = 107;
 
 /// Each table once.
 pub(crate) fn distinct_tables(section: &Section<'_>, tables: &[Table]) {
@@ -72,6 +72,15 @@ pub(crate) fn no_tables_to_send(root: &mut Section<'_>) {
     }
     // Known, so that a word near it is a typing error.
     root.note("dataset");
+}
+
+/// Standbys are sent WAL, which only physical capture has.
+pub(crate) fn no_wal_to_send(root: &Section<'_>) {
+    if root.has("walsender") {
+        let message = "[walsender] sends WAL to standbys, and only physical capture has any";
+        let remedy = "add [source.physical], or remove the block";
+        root.refuse_with_remedy("config_matches_nothing", "walsender", message, remedy);
+    }
 }
 
 /// A command that fetches a file has to say which one, and where to.

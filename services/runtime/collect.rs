@@ -11,6 +11,7 @@ use super::status::{ConsumerStatus, HoldStatus, LsnText, Status, TableStatus, Wa
 use crate::capture::{CaptureMetrics, manifest};
 use crate::config::{APPLY_CONSUMER, Config};
 use crate::load::book::step_word;
+use crate::walsender::is_standby;
 
 /// The document of a running daemon.
 pub(super) fn collect(daemon: &Daemon) -> Status {
@@ -23,6 +24,7 @@ pub(super) fn collect(daemon: &Daemon) -> Status {
     status.services = board;
     status.capture = daemon.capture.counters();
     status.apply = daemon.apply.as_ref().map(|statistics| statistics.snapshot());
+    status.walsender = daemon.walsender.as_ref().map(|statistics| statistics.snapshot());
     status.source_received = daemon.capture.received().map(LsnText);
     status.acknowledged = daemon.capture.acknowledged_lsn().map(LsnText);
     status.drain = daemon.capture.drain().map(LsnText);
@@ -111,13 +113,17 @@ fn store(status: &mut Status, daemon: &Daemon, open: &OpenStore, source_end: Opt
     let is_streaming = capture.is_some_and(|report| report.state == ServiceState::Running);
     tables(status, &daemon.config, &book.ledger(), if is_streaming { "streaming" } else { "waiting" });
     let applied = daemon.apply.as_ref().and_then(|statistics| statistics.applied());
-    let segments = store.segments(StreamKind::Txn);
+    let segments = [StreamKind::Txn, StreamKind::Wal].map(|stream| (stream, store.segments(stream)));
+    let of =
+        |wanted| segments.iter().find(|(stream, _)| *stream == wanted).map_or(&[][..], |(_, found)| found.as_slice());
     for cursor in store.cursors().unwrap_or_default() {
+        let stream = cursor.stream.unwrap_or(StreamKind::Txn);
         let is_apply = cursor.name == APPLY_CONSUMER;
         // The progress row at the target is the truth; the cursor follows it with a delay.
         let acked = if is_apply { applied.map(|position| position.lsn) } else { None };
         let lag_seconds = if is_apply { daemon.apply.as_ref().and_then(|one| one.lag_seconds(end)) } else { None };
-        consumer(status, &cursor, &segments, acked, end.lsn, lag_seconds);
+        let end = store.watermarks(stream).durable_entry_end.lsn;
+        consumer(status, &cursor, of(stream), acked, end, lag_seconds);
     }
     status.holds = store.holds().unwrap_or_default().iter().map(hold).collect();
 }
@@ -168,7 +174,12 @@ pub(super) fn consumer(
     status.sink_ack.insert(cursor.name.clone(), acked.map(LsnText));
     status.consumers.push(ConsumerStatus {
         name: cursor.name.clone(),
-        kind: if cursor.name == APPLY_CONSUMER { "apply" } else { "consumer" }.to_owned(),
+        kind: match cursor.name.as_str() {
+            APPLY_CONSUMER => "apply",
+            name if is_standby(name) => "standby",
+            _ => "consumer",
+        }
+        .to_owned(),
         stream: cursor.stream.map_or("unknown", StreamKind::name).to_owned(),
         acked: acked.map(LsnText),
         end: Some(LsnText(end)),

@@ -17,6 +17,7 @@ use crate::capture::budget::Budget;
 use crate::config::{Config, OnOverflow, RunOptions, StoreBackend, StoreConfig};
 use crate::failure::Failure;
 use crate::load::LedgerBook;
+use crate::walsender::WalsenderStatistics;
 
 /// One daemon.
 pub(crate) struct Daemon {
@@ -30,6 +31,7 @@ pub(crate) struct Daemon {
     /// Of physical capture.
     pub(crate) capture_wal: Option<Arc<CaptureMetrics>>,
     pub(crate) apply: Option<Arc<ApplyStatistics>>,
+    pub(crate) walsender: Option<Arc<WalsenderStatistics>>,
     pub(crate) retention: Arc<RetentionMetrics>,
     pub(crate) started_at_unix_us: u64,
     open: RwLock<Option<OpenStore>>,
@@ -57,6 +59,10 @@ impl Daemon {
             services.push(Service::Apply);
             Arc::new(ApplyStatistics::new())
         });
+        let walsender = config.walsender.as_ref().map(|_| {
+            services.push(Service::Walsender);
+            Arc::default()
+        });
         Self {
             config: Arc::new(config),
             options,
@@ -66,6 +72,7 @@ impl Daemon {
             capture: Arc::default(),
             capture_wal,
             apply,
+            walsender,
             retention: Arc::default(),
             started_at_unix_us: unix_us_now(),
             open: RwLock::new(None),

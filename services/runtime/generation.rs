@@ -23,6 +23,7 @@ use crate::capture::physical::{PhysicalCapture, PhysicalContext};
 use crate::capture::{Capture, CaptureContext};
 use crate::config::APPLY_CONSUMER;
 use crate::failure::Failure;
+use crate::walsender::{Walsender, WalsenderContext};
 
 /// How often segments that nobody needs are looked for.
 const RETENTION_INTERVAL: Duration = Duration::from_secs(2);
@@ -44,6 +45,7 @@ pub(super) struct Generation {
     capture: Option<Capture<SystemDisk>>,
     physical: Option<PhysicalCapture<SystemDisk>>,
     apply: Option<ApplyContext>,
+    walsender: Option<Walsender>,
     source: Conninfo,
     target: Option<Conninfo>,
 }
@@ -99,6 +101,16 @@ impl Generation {
                 backoff: daemon.backoff(),
             })
         });
+        let walsender = daemon.walsender.as_ref().map(|statistics| {
+            Walsender::new(WalsenderContext {
+                config: Arc::clone(&daemon.config),
+                store: store.clone(),
+                board: daemon.board.clone(),
+                shutdown: daemon.shutdown.clone(),
+                statistics: Arc::clone(statistics),
+                backoff: daemon.backoff(),
+            })
+        });
         let context = daemon.config.source.logical.as_ref().map(|_| CaptureContext {
             config: Arc::clone(&daemon.config),
             source: source.clone(),
@@ -115,7 +127,7 @@ impl Generation {
             idle_poll: daemon.options.idle_poll,
         });
         let capture = context.map(Capture::new).transpose()?;
-        Ok(Self { open, capture, physical, apply, source, target })
+        Ok(Self { open, capture, physical, apply, walsender, source, target })
     }
 
     /// How to reach the servers, for the next generation.
@@ -125,7 +137,7 @@ impl Generation {
 
     /// Runs until a stop is asked for or the store fails, then closes the store.
     pub(super) async fn run(self, daemon: &Daemon) -> Ended {
-        let Self { open, capture, physical, apply, .. } = self;
+        let Self { open, capture, physical, apply, walsender, .. } = self;
         let store = open.store.clone();
         daemon.set_open(Some(open));
         daemon.board.set(Service::Store, Report::running());
@@ -144,6 +156,9 @@ impl Generation {
                     Err(error) => unreachable!("apply handles what is not the store's: {error}"),
                 }
             });
+        }
+        if let Some(walsender) = walsender {
+            services.spawn(walsender.run());
         }
         // Where it is switched off a pass removes nothing, and says so among the holds.
         services.spawn(retain(store.clone(), Arc::clone(&daemon.retention), daemon.shutdown.clone()));

@@ -8,6 +8,7 @@ use spool::Hold;
 use super::board::StateBoard;
 use super::capture_metrics::{self, Stream};
 use super::daemon::Daemon;
+use super::walsender_metrics;
 
 /// What `Content-Type` says of it.
 pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -19,6 +20,10 @@ pub(super) fn page(daemon: &Daemon) -> String {
     let mut text = String::new();
     let written = capture_metrics::render(&mut text, &streams(daemon))
         .and_then(|()| capture_metrics::states(&mut text, &daemon.board))
+        .and_then(|()| match &daemon.walsender {
+            Some(statistics) => walsender_metrics::render(&mut text, &statistics.snapshot()),
+            None => Ok(()),
+        })
         .and_then(|()| render(&mut text, &holds, retention.reclaimed_bytes(), retention.clock_anomalies()));
     written.expect("a String takes everything");
     text
@@ -76,7 +81,7 @@ fn render(text: &mut String, holds: &[Hold], reclaimed_bytes: u64, clock_anomali
 }
 
 /// A label's value.
-fn escaped(text: &str) -> String {
+pub(super) fn escaped(text: &str) -> String {
     text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 

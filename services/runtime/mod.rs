@@ -17,6 +17,7 @@ mod run;
 pub mod state;
 pub mod status;
 pub mod stopped;
+mod walsender_metrics;
 
 pub use apart::apply_apart;
 pub use backoff::{Backoff, BackoffLimits, Random, SplitMix};

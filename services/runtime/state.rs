@@ -67,6 +67,8 @@ spelled_enum! {
         InitialLoad => "initial_load",
         /// Writing the captured transactions into the target.
         Apply => "apply",
+        /// Serving WAL to standbys.
+        Walsender => "walsender",
     }
 }
 

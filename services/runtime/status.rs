@@ -12,6 +12,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::board::Report;
 use super::state::{Readiness, Service};
+use crate::walsender::WalsenderStatus;
 
 /// Version of this document's shape.
 pub const STATUS_SCHEMA_VERSION: u32 = 1;
@@ -115,6 +116,9 @@ pub struct Status {
     pub wal: Option<WalStatus>,
     /// What apply did since the daemon started; `null` without a target or a daemon.
     pub apply: Option<ApplyStatus>,
+    /// Standbys that stream from here; `null` where none are served.
+    #[serde(default)]
+    pub walsender: Option<WalsenderStatus>,
 }
 
 /// One configured table.
@@ -311,6 +315,7 @@ impl Status {
             capture: CaptureCounters::default(),
             wal: None,
             apply: None,
+            walsender: None,
         }
     }
 }

@@ -58,9 +58,9 @@ fn look(status: &mut Status, config: &Config, store: &ReadOnlyStore, path: &Path
     // Without the configured minimums where the options cannot be made: what consumers hold is the same.
     let holds = Registry::open(path)?.holds(&store_options(config).unwrap_or_default())?;
     status.holds = holds.iter().map(hold).collect();
-    let segments = store.segments(StreamKind::Txn)?;
     for cursor in store.cursors()? {
-        consumer(status, &cursor, &segments, None, end.lsn, None);
+        let stream = cursor.stream.unwrap_or(StreamKind::Txn);
+        consumer(status, &cursor, &store.segments(stream)?, None, store.entry_end(stream)?.lsn, None);
         if cursor.state == CursorState::Active
             && let Some(shown) = status.consumers.last_mut()
         {

@@ -1,0 +1,210 @@
+//! Slots and what standbys hold: cursors on `wal`, so that retention, `status` and `consumers` know them as any other.
+//!
+//! - **A slot is a cursor** that nobody reads by: it holds everything from the beginning of the WAL segment in which its standby's
+//!   durable WAL ends. A standby that starts asks for whole segments, so what lies in the same one stays too.
+//! - **A standby without a slot** has a cursor for as long as it is connected; what a killed process left of these is removed
+//!   at the next start.
+//! - **Restartpoints are not told here.** What a standby has flushed lies in its own `pg_wal`; what it needs below that after losing
+//!   it, `archive-cleanup` holds by a register of its own.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use replay::wal::WalFormat;
+use replay::walsender::{Hold, Positions, SlotName, SlotState, Standby, StandbyError, Standbys};
+use segments::{Lsn, StreamKind};
+use spool::disk::{Disk, SystemDisk};
+use spool::{Cursor, CursorStart, Seek, Store};
+
+use super::follow::Teller;
+use super::source::blocking;
+use super::{SESSION_PREFIX, SLOT_PREFIX};
+
+/// Names of cursors that are in use here.
+type InUse = Arc<Mutex<BTreeSet<String>>>;
+
+/// All standbys of one opening of the store.
+#[derive(Debug, Clone)]
+pub(super) struct StoreStandbys<D: Disk = SystemDisk> {
+    store: Store<D>,
+    format: WalFormat,
+    /// Where the kept history begins that was ever captured.
+    begin: Lsn,
+    teller: Teller,
+    in_use: InUse,
+    sessions: Arc<AtomicU64>,
+}
+
+fn cursor_of(slot: &SlotName) -> String {
+    format!("{SLOT_PREFIX}{slot}")
+}
+
+fn lock(in_use: &InUse) -> MutexGuard<'_, BTreeSet<String>> {
+    in_use.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What a failure of the store means for the slot that was asked for.
+fn refused(slot: Option<&SlotName>, error: spool::Error) -> StandbyError {
+    match (error, slot) {
+        (spool::Error::AlreadyRegistered { .. }, Some(slot)) => StandbyError::Exists(slot.clone()),
+        (spool::Error::Unregistered { .. }, Some(slot)) => StandbyError::Missing(slot.clone()),
+        (spool::Error::CursorHeld { .. }, Some(slot)) => StandbyError::InUse(slot.clone()),
+        (error, _) => StandbyError::Refused(error.to_string()),
+    }
+}
+
+impl<D: Disk> StoreStandbys<D> {
+    /// Removes what a killed process left of standbys without a slot.
+    ///
+    /// # Errors
+    /// The store cannot be read or written.
+    pub(super) fn new(store: Store<D>, format: WalFormat, begin: Lsn, teller: Teller) -> Result<Self, spool::Error> {
+        for cursor in store.cursors()? {
+            if cursor.name.starts_with(SESSION_PREFIX) {
+                tracing::info!(cursor = cursor.name, "a standby without a slot is gone: nothing is kept for it");
+                store.unregister(&cursor.name)?;
+            }
+        }
+        Ok(Self { store, format, begin, teller, in_use: InUse::default(), sessions: Arc::default() })
+    }
+
+    /// From where on a standby needs WAL whose own ends at `position`: never above our end, nor below what is kept.
+    fn held_from(&self, position: Lsn) -> Lsn {
+        let end = self.teller.now().end;
+        let oldest = self.store.marks().stream(StreamKind::Wal).start.entry_end.max(self.begin);
+        self.format.segment_start(position.min(end)).max(oldest)
+    }
+
+    /// The beginning of the first segment that is kept whole for a cursor.
+    fn restart(&self, confirmed: Lsn) -> Lsn {
+        let (start, bytes) = (self.format.segment_start(confirmed), u64::from(self.format.segment_bytes()));
+        let whole = if start == confirmed { Some(start) } else { start.checked_add(bytes) };
+        whole.unwrap_or(confirmed).max(self.begin)
+    }
+}
+
+impl<D: Disk> Standbys for StoreStandbys<D> {
+    type Hold = StandbyHold<D>;
+
+    async fn find(&self, slot: &SlotName) -> Result<Option<SlotState>, StandbyError> {
+        let (store, name) = (self.store.clone(), cursor_of(slot));
+        let wanted = name.clone();
+        let found = blocking(move || store.cursors().map(|all| all.into_iter().find(|one| one.name == wanted)));
+        let found = found.await.map_err(|error| refused(Some(slot), error))?;
+        Ok(found.map(|cursor| SlotState {
+            restart: (cursor.state == spool::CursorState::Active).then(|| self.restart(cursor.confirmed.lsn)),
+            active: lock(&self.in_use).contains(&name),
+        }))
+    }
+
+    async fn create(&self, slot: &SlotName, reserve: Option<Lsn>) -> Result<(), StandbyError> {
+        let (store, name) = (self.store.clone(), cursor_of(slot));
+        // A cursor always holds something: one that was not to reserve begins where a standby that starts now would.
+        let from = CursorStart::After(self.held_from(reserve.unwrap_or(Lsn::MAX)));
+        let made = blocking(move || store.register(&name, StreamKind::Wal, from).map(drop));
+        made.await.map_err(|error| refused(Some(slot), error))
+    }
+
+    async fn remove(&self, slot: &SlotName) -> Result<(), StandbyError> {
+        let (store, name) = (self.store.clone(), cursor_of(slot));
+        if lock(&self.in_use).contains(&name) {
+            return Err(StandbyError::InUse(slot.clone()));
+        }
+        blocking(move || store.unregister(&name)).await.map_err(|error| refused(Some(slot), error))
+    }
+
+    async fn attach(&self, standby: &Standby) -> Result<StandbyHold<D>, StandbyError> {
+        let held_from = self.held_from(standby.start);
+        let (name, is_slot) = match &standby.slot {
+            Some(slot) => (cursor_of(slot), true),
+            None => (format!("{SESSION_PREFIX}{}", self.sessions.fetch_add(1, Ordering::Relaxed)), false),
+        };
+        if !lock(&self.in_use).insert(name.clone()) {
+            let slot = standby.slot.clone().expect("sessions have numbers of their own");
+            return Err(StandbyError::InUse(slot));
+        }
+        let used = Used { in_use: Arc::clone(&self.in_use), name: name.clone() };
+        let store = self.store.clone();
+        let attached = blocking(move || {
+            if !is_slot {
+                return store.register(&name, StreamKind::Wal, CursorStart::After(held_from));
+            }
+            let mut cursor = store.cursor(&name)?;
+            // What it is about to read stays, also where it asks for less than it had.
+            if held_from < cursor.confirmed().lsn {
+                cursor.seek(Seek::Lsn(held_from))?;
+            }
+            Ok(cursor)
+        });
+        let cursor = attached.await.map_err(|error| refused(standby.slot.as_ref(), error))?;
+        let (format, store) = (self.format, self.store.clone());
+        let held = cursor.confirmed().lsn;
+        Ok(StandbyHold { cursor: Some(cursor), store, format, held, is_slot, _used: used })
+    }
+}
+
+/// A name that is in use until it is dropped.
+#[derive(Debug)]
+struct Used {
+    in_use: InUse,
+    name: String,
+}
+
+impl Drop for Used {
+    fn drop(&mut self) {
+        lock(&self.in_use).remove(&self.name);
+    }
+}
+
+/// What one connected standby holds.
+#[derive(Debug)]
+pub(super) struct StandbyHold<D: Disk = SystemDisk> {
+    /// Away while a thread moves it.
+    cursor: Option<Cursor<D>>,
+    store: Store<D>,
+    format: WalFormat,
+    /// The beginning of the segment from which on everything is held, as far as it was told.
+    held: Lsn,
+    is_slot: bool,
+    _used: Used,
+}
+
+impl<D: Disk> Hold for StandbyHold<D> {
+    async fn report(&mut self, positions: Positions) -> Result<(), StandbyError> {
+        // Within a segment nothing changes: what is held is whole segments.
+        let held = self.format.segment_start(positions.flush);
+        if held <= self.held {
+            return Ok(());
+        }
+        let Some(mut cursor) = self.cursor.take() else {
+            return Err(StandbyError::Refused("its hold was lost when a move of it was given up".to_owned()));
+        };
+        let moved = blocking(move || {
+            let moved = cursor.seek(Seek::Lsn(held));
+            (cursor, moved)
+        });
+        let (cursor, moved) = moved.await;
+        self.cursor = Some(cursor);
+        moved.map_err(|error| refused(None, error))?;
+        self.held = held;
+        Ok(())
+    }
+}
+
+impl<D: Disk> Drop for StandbyHold<D> {
+    fn drop(&mut self) {
+        let Some(cursor) = self.cursor.take() else { return };
+        let name = cursor.name().to_owned();
+        drop(cursor);
+        if self.is_slot {
+            return;
+        }
+        match self.store.unregister(&name) {
+            Ok(()) | Err(spool::Error::Closed | spool::Error::Unregistered { .. }) => {}
+            Err(error) => {
+                tracing::warn!(cursor = name, %error, "the hold of a standby that is gone stays until the next start")
+            }
+        }
+    }
+}
