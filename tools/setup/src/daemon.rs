@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use crate::account::Account;
 use crate::process::{Process, Spawn, last_lines};
 use crate::{Result, SetupError};
 
@@ -25,6 +26,8 @@ pub struct Launch {
     pub args: Vec<String>,
     /// Environment on top of ours.
     pub env: Vec<(String, String)>,
+    /// Whose process the daemon is; ours without.
+    pub account: Option<Account>,
 }
 
 /// What a command that ended by itself left.
@@ -43,7 +46,7 @@ impl Launch {
     pub fn new(binary: impl Into<PathBuf>, config: impl Into<PathBuf>) -> Self {
         let config = config.into();
         let log = config.with_extension("log");
-        Self { binary: binary.into(), config, log, args: Vec::new(), env: Vec::new() }
+        Self { binary: binary.into(), config, log, args: Vec::new(), env: Vec::new(), account: None }
     }
 
     /// Runs another command of the program (`["check"]`, `["status", "--json"]` …) with the same config, to its end.
@@ -71,7 +74,7 @@ impl Launch {
     pub fn start(&self, service: &str) -> Result<Walspool> {
         let mut command = Command::new(&self.binary);
         command.arg(service).arg("--config").arg(&self.config).args(&self.args).envs(self.env.iter().cloned());
-        let process = Spawn { command, log: &self.log, account: None, death_signal: libc::SIGKILL }.start()?;
+        let process = Spawn { command, log: &self.log, account: self.account, death_signal: libc::SIGKILL }.start()?;
         Ok(Walspool { launch: self.clone(), process })
     }
 

@@ -1,0 +1,19 @@
+//! Standbys that are fed by `walspool run` and by nobody else, with real servers of each major.
+//!
+//! | file | what it shows |
+//! |---|---|
+//! | `world.rs` | a source, the daemon with its walsender, standbys of it |
+//! | `full.rs` | full profile: an ordinary standby streams, fetches, streams; kills of both; promotion and the new timeline |
+//! | `slots.rs` | slots outlive restarts and keep what their standbys need; what is gone is refused by name |
+//! | `strangers.rs` | TCP with TLS and passwords, and 200 strangers at once beside a standby that streams |
+
+#[path = "../support/mod.rs"]
+mod support;
+#[path = "../wal_capture/world.rs"]
+#[allow(dead_code, reason = "the suite of capture uses another part of it")]
+mod wal;
+
+mod full;
+mod slots;
+mod strangers;
+mod world;
