@@ -72,6 +72,20 @@ on_overflow = "pause"
 health_listen = "127.0.0.1:9400"
 control_socket = "/run/walspool/retail.sock"
 
+[walsender]
+socket_directory = "/run/walspool"
+port = 5499
+accounts = ["standbys"]
+listen = "10.0.0.5:5433"
+tls_certificate = "/etc/walspool/server.crt"
+tls_key = "/etc/walspool/server.key"
+sessions_max = 16
+silence_max = "30s"
+
+[[walsender.users]]
+name = "standby"
+password = { source = "file", path = "/etc/walspool/standby.password" }
+
 [stream]
 kind = "local"
 "#;

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use super::{FULL, accepted, refused, with};
 use crate::config::{
-    Environment, InitialLoad, OnOverflow, Profile, StoreBackend, StoreConfig, TableName, UnknownTables, units,
+    Environment, InitialLoad, OnOverflow, Profile, StoreBackend, StoreConfig, TableName, UnknownTables, Walsender,
+    units,
 };
 use crate::finding::Finding;
 
@@ -121,6 +122,73 @@ fn what_is_shown_can_be_read_again() {
     let shown = toml::to_string_pretty(&config).expect("serialises");
     let again = accepted(&shown);
     assert_eq!(format!("{config:?}"), format!("{again:?}"));
+}
+
+const USERS: &str = "[[walsender.users]]\nname = \"standby\"\npassword = ";
+
+#[test]
+fn the_walsender_is_a_socket_unless_all_that_tcp_needs_is_there() {
+    let config = accepted(FULL);
+    let walsender = config.walsender.as_ref().expect("configured");
+    assert_eq!((walsender.port, walsender.sessions_max), (5499, 16));
+    assert_eq!(walsender.silence_max, Duration::from_secs(30));
+    assert_eq!(walsender.socket_directory(&config), PathBuf::from("/run/walspool"));
+    let tcp = walsender.tcp.as_ref().expect("configured");
+    assert_eq!((tcp.listen.to_string().as_str(), tcp.users[0].name.as_str()), ("10.0.0.5:5433", "standby"));
+
+    // Without any of it, only the socket, beside the store.
+    let from = FULL.find("[walsender]").expect("there");
+    let to = FULL.find("[stream]").expect("there");
+    let with_block = |block: &str| format!("{}{block}{}", &FULL[..from], &FULL[to..]);
+    assert!(accepted(&with_block("")).walsender.is_none());
+    let config = accepted(&with_block("[walsender]\n"));
+    let walsender = config.walsender.as_ref().expect("configured");
+    assert_eq!((walsender, walsender.tcp.is_none()), (&Walsender::default(), true));
+    assert_eq!(walsender.socket_directory(&config), PathBuf::from("/var/lib/walspool/retail.walsender"));
+
+    // TCP without TLS, or without a password, is refused by the name of what is missing.
+    for (left_out, key) in [
+        ("listen = \"10.0.0.5:5433\"\n", "walsender.listen"),
+        ("tls_certificate = \"/etc/walspool/server.crt\"\n", "walsender.tls_certificate"),
+        ("tls_key = \"/etc/walspool/server.key\"\n", "walsender.tls_key"),
+    ] {
+        let error = refused(&with(left_out, ""));
+        let found: Vec<_> = error.findings.iter().map(|one| (one.code, one.subject.as_str())).collect();
+        assert_eq!(found, [("config_missing_key", key)], "{left_out}");
+    }
+    let error =
+        refused(&with_block("[walsender]\nlisten = \"127.0.0.1:1\"\ntls_certificate = \"/c\"\ntls_key = \"/k\"\n"));
+    assert_eq!(error.findings[0].subject, "walsender.users");
+    assert!(error.findings[0].remedy.as_deref().is_some_and(|remedy| remedy.contains("SCRAM-SHA-256")));
+    for (old, new, key) in [
+        ("port = 5499", "port = 0", "walsender.port"),
+        ("listen = \"10.0.0.5:5433\"", "listen = \"10.0.0.5\"", "walsender.listen"),
+        ("sessions_max = 16", "sessions_max = 0", "walsender.sessions_max"),
+        ("accounts = [\"standbys\"]", "accounts = [\" \"]", "walsender.accounts"),
+    ] {
+        assert_eq!(refused(&with(old, new)).findings[0].subject, key, "{new}");
+    }
+    let long = format!("socket_directory = \"/{}\"", "x".repeat(100));
+    let error = refused(&with("socket_directory = \"/run/walspool\"", &long));
+    assert_eq!(error.findings[0].subject, "walsender.socket_directory");
+}
+
+#[test]
+fn a_walsender_needs_wal_and_its_passwords_are_never_shown() {
+    let at = |header: &str| FULL.find(header).expect("there");
+    let text = format!("{}{}", &FULL[..at("[source.physical]")], &FULL[at("[dataset]")..]);
+    assert_eq!(refused(&text).findings[0].code, "config_matches_nothing");
+    let reference = format!("{USERS}{{ source = \"file\", path = \"/etc/walspool/standby.password\" }}");
+    let inline = with(&reference, &format!("{USERS}\"pl4nted-S3cret\""));
+    let config = accepted(&inline);
+    let shown = format!("{config:?}{}", toml::to_string_pretty(&config).expect("serialises"));
+    assert!(!shown.contains("pl4nted"), "{shown}");
+    let production = inline.replace("environment = \"development\"", "environment = \"production\"");
+    let error = refused(&production);
+    let found: Vec<_> = error.findings.iter().map(|one| (one.code, one.subject.as_str())).collect();
+    assert_eq!(found, [("config_inline_secret", "walsender.users[0].password")]);
+    let twice = with(&reference, &format!("{reference}\n{reference}"));
+    assert_eq!(refused(&twice).findings[0].code, "config_duplicate");
 }
 
 #[test]
