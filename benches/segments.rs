@@ -1,7 +1,7 @@
 //! Encoding and verifying of groups, in memory: what the format itself costs.
 //!
 //! `cargo bench --bench segments`. Beside each figure stands CRC-32C over the same bytes, by the package `crc32c`
-//! and by the store's own code (`segments/src/checksum/wide.rs`).
+//! and as the store computes it (`segments/src/checksum.rs`).
 
 use std::hint::black_box;
 

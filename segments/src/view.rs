@@ -43,10 +43,24 @@ impl<'a> GroupView<'a> {
         incarnation: Incarnation,
         offset: u64,
     ) -> Result<(GroupHeader, Vec<RecordRef<'a>>), FormatError> {
+        Self::verify_into(bytes, geometry, incarnation, offset, |record| record)
+    }
+
+    /// As [`GroupView::verify_records`], with each record as `keep` keeps it.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn verify_into<T>(
+        bytes: &'a [u8],
+        geometry: &Geometry,
+        incarnation: Incarnation,
+        offset: u64,
+        keep: impl Fn(RecordRef<'a>) -> T,
+    ) -> Result<(GroupHeader, Vec<T>), FormatError> {
         let view = Self::with_header(bytes, geometry, incarnation, offset)?;
         let fitting = view.bytes.len() / RECORD_HEADER_BYTES;
         let mut records = Vec::with_capacity(fitting.min(view.header.record_count as usize));
-        view.walk(geometry, incarnation, |record| records.push(record))?;
+        view.walk(geometry, incarnation, |record| records.push(keep(record)))?;
         assert_eq!(records.len(), view.header.record_count as usize, "one record for each seqno of the header");
         Ok((view.header, records))
     }
@@ -108,6 +122,7 @@ impl<'a> GroupView<'a> {
                 return Err(FormatError::corrupt("record seqno", offset, expected, header.meta.seqno));
             }
             let body = &self.bytes[at + RECORD_HEADER_BYTES..][..body_bytes];
+            prefetch(body);
             header.check_body(body, offset + RECORD_HEADER_BYTES as u64)?;
             each(header.record(body, offset));
             records_checksum = crate::checksum::append(records_checksum, &header.header_checksum.to_le_bytes());
@@ -176,6 +191,26 @@ impl<'a> GroupView<'a> {
         assert!(in_records.is_none_or(|at| at < self.header.used_bytes as usize));
         let found = in_records.or_else(|| stray(self.header.used_bytes as usize, self.bytes.len()));
         found.map(|at| self.offset + at as u64)
+    }
+}
+
+/// How far ahead memory is asked for. A reader that goes through a mapping waits for memory most of the time, and sums of short
+/// pieces give the processor little to foresee: without this bodies of 1 KiB were read at 5.3 GB/s.
+const AHEAD_BYTES: usize = 4096;
+
+/// Asks for as much memory as `body` takes, with the header before it, behind what will be summed next.
+fn prefetch(body: &[u8]) {
+    #[cfg(target_arch = "x86_64")]
+    if body.len() <= AHEAD_BYTES {
+        const LINE_BYTES: usize = 64;
+        for line in (0..body.len() + RECORD_HEADER_BYTES).step_by(LINE_BYTES) {
+            let ahead = body.as_ptr().wrapping_add(AHEAD_BYTES + line);
+            #[allow(unused_unsafe, reason = "newer compilers than the oldest one supported know that a hint is safe")]
+            // SAFETY: a hint; an address that cannot be read does nothing.
+            unsafe {
+                std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(ahead.cast());
+            }
+        }
     }
 }
 

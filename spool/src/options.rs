@@ -19,7 +19,8 @@ pub struct StoreOptions {
     pub backend: Backend,
     /// Bytes per stream that may wait to become durable before appends wait. One record is always taken.
     pub append_buffer_bytes_max: usize,
-    /// Bytes of recent groups per stream kept in memory for readers that follow closely.
+    /// Bytes of recent groups per stream kept in memory for readers that follow closely. A reader whose thread waits for a
+    /// processor for a few milliseconds beside a saturated writer (2 GB/s) is still within these.
     pub tail_memory_bytes_max: usize,
     /// A group is closed at this size, so that the next one fills while it is written. Past about 256 KiB a larger
     /// group only adds latency; the default leaves room for the headers of 256 KiB of bodies, which otherwise were two groups.
@@ -60,7 +61,7 @@ impl Default for StoreOptions {
             state_geometry: Geometry::state(),
             backend: Backend::Auto,
             append_buffer_bytes_max: 8 << 20,
-            tail_memory_bytes_max: 4 << 20,
+            tail_memory_bytes_max: 16 << 20,
             group_bytes_max: 272 << 10,
             in_flight_bytes_max: 2 << 20,
             queue_depth: 32,

@@ -54,12 +54,28 @@ pub(super) struct Known<D: Disk> {
     /// Last record that stayed of each history that was cut.
     cuts: Vec<Seqno>,
     /// The segment at the frontier.
-    pub(super) opened: Option<(SegmentHeader, Arc<D::File>)>,
+    pub(super) opened: Option<AtFrontier<D>>,
     /// Segments that are whole and not taken for sealed yet.
     pub(super) unsealed: Vec<SegmentId>,
     /// The register's mark lies in this segment: a writer that starts looks at it and those behind anew, and writes their
     /// footers once more. They are not mapped, because a mapping whose file is written to may not be believed.
     pub(super) unsettled_from: SegmentId,
+}
+
+/// A segment that still grows.
+#[derive(Debug)]
+pub(super) struct AtFrontier<D: Disk> {
+    pub(super) header: SegmentHeader,
+    /// Around the page cache, under the reader's shared lock.
+    pub(super) file: Arc<D::File>,
+    /// Through it, for what other processes read as well; `None` where the name was another file's meanwhile.
+    pub(super) shared: Option<Arc<D::File>>,
+}
+
+impl<D: Disk> Clone for AtFrontier<D> {
+    fn clone(&self) -> Self {
+        Self { header: self.header.clone(), file: Arc::clone(&self.file), shared: self.shared.clone() }
+    }
 }
 
 impl<D: Disk> Known<D> {
@@ -106,7 +122,7 @@ impl<D: Disk> Known<D> {
         assert!(self.entry_end.seqno < self.next_seqno(), "an entry ends with a record that is known");
         assert!(self.unsealed.iter().all(|segment| *segment <= durable.segment), "what is whole is known");
         assert!(self.unsealed.is_sorted(), "the oldest comes first");
-        let opened = self.opened.as_ref().map(|(header, _)| header.segment);
+        let opened = self.opened.as_ref().map(|opened| opened.header.segment);
         assert!(opened.is_none_or(|opened| opened == self.frontier.segment), "only what grows is kept open");
     }
 }

@@ -1,21 +1,23 @@
 //! Learning of durable groups: a sealed segment by its footer, another one group by group.
 //!
-//! Everything is read around the page cache where the file system allows it, under the reader's shared lock, and each
-//! number that is believed was summed. What a group says must follow from the one before: what does not is an error,
-//! whoever wrote it.
+//! Everything is read under the reader's shared lock, and each number that is believed was summed. What a group says must
+//! follow from the one before: what does not is an error, whoever wrote it.
+//!
+//! Groups are read through the page cache, so that each comes from the device once for all processes, and never beyond
+//! the durable end, so that no page is in the cache before its block was written: writes go around the cache, and what they find
+//! there they have to throw out. Where the cache shows no whole group, a read around it decides. Headers and footers are
+//! read around the page cache where the file system allows it.
 
 use std::sync::Arc;
 
-use segments::{
-    Footer, GROUP_HEADER_BYTES, GroupHeader, GroupView, Mark, Position, RecordRef, SegmentHeader, SegmentId, Seqno,
-};
+use segments::{Footer, GROUP_HEADER_BYTES, GroupHeader, Mark, Position, SegmentHeader, SegmentId, Seqno};
 
-use super::stream::{AttachedStream, Known};
+use super::stream::{AtFrontier, AttachedStream, Known};
 use crate::cursor::Place;
 use crate::disk::{Access, AlignedBuffer, Disk, DiskFile, read_exact_direct};
 use crate::error::{Error, IoContext, Result};
 use crate::recovery::{read_footer, read_header};
-use crate::stream::{DurableGroup, SegmentEntry, SegmentState, TailGroup};
+use crate::stream::{DurableGroup, SegmentEntry, SegmentState, SharedGroups, Spot, TailGroup, VerifiedGroup};
 
 /// Bytes read at once.
 const READ_BYTES: u64 = 256 << 10;
@@ -27,6 +29,8 @@ const OPEN_ATTEMPTS_MAX: u32 = 3;
 /// Groups that lie behind each other, with what they say.
 struct Groups {
     found: Vec<DurableGroup>,
+    /// The same, for the cursors that read them from memory.
+    verified: Vec<VerifiedGroup>,
     bytes: u64,
     buffer: AlignedBuffer,
 }
@@ -38,8 +42,8 @@ impl<D: Disk> AttachedStream<D> {
         assert!(segment <= bound.segment, "the bound lies behind the frontier");
         assert!(offset >= self.geometry.content_start() && offset <= self.geometry.content_end());
         let is_left = segment < bound.segment;
-        let (header, file) = self.at_frontier(known)?;
-        if is_left && self.take_in_footer(known, &header, &*file)? {
+        let opened = self.at_frontier(known)?;
+        if is_left && self.take_in_footer(known, &opened.header, &*opened.file)? {
             return self.go_on(known);
         }
         // Content in a later segment is durable, so all of this one is, and its last whole group is its end.
@@ -50,17 +54,17 @@ impl<D: Disk> AttachedStream<D> {
             }
             return Err(self.expected(segment).damage("durable end", offset, limit, "beyond the content"));
         }
-        match self.read_groups(&header, &*file, known, limit) {
-            Ok(groups) => self.add(known, &header, groups),
+        match self.read_groups(&opened, known, limit) {
+            Ok(groups) => self.add(known, &opened.header, groups),
             Err(Error::Corrupt(_)) if is_left && offset > self.geometry.content_start() => self.leave_unsealed(known),
             Err(error) => Err(error),
         }
     }
 
-    fn at_frontier(&self, known: &mut Known<D>) -> Result<(SegmentHeader, Arc<D::File>)> {
+    fn at_frontier(&self, known: &mut Known<D>) -> Result<AtFrontier<D>> {
         let segment = known.frontier.segment;
-        if let Some((header, file)) = known.opened.as_ref().filter(|(header, _)| header.segment == segment) {
-            return Ok((header.clone(), Arc::clone(file)));
+        if let Some(opened) = known.opened.as_ref().filter(|opened| opened.header.segment == segment) {
+            return Ok(opened.clone());
         }
         let (header, file) = self.open_segment(segment)?;
         assert_eq!(header.segment, segment, "another segment's header is refused");
@@ -74,8 +78,21 @@ impl<D: Disk> AttachedStream<D> {
             ));
         }
         assert_eq!(header.geometry, self.geometry, "other sizes are refused");
-        known.opened = Some((header.clone(), Arc::clone(&file)));
-        Ok((header, file))
+        let shared = self.open_shared(segment, &file)?;
+        assert!(shared.as_ref().is_none_or(|shared| !shared.is_direct()), "one of the two goes through the cache");
+        let opened = AtFrontier { header, file, shared };
+        known.opened = Some(opened.clone());
+        Ok(opened)
+    }
+
+    /// A description of the same file that reads through the page cache. The lock on the other one keeps the file what it is.
+    fn open_shared(&self, segment: SegmentId, file: &D::File) -> Result<Option<Arc<D::File>>> {
+        let path = self.expected(segment).path;
+        assert!(segment.get() > 0, "segments count from one");
+        let Ok(shared) = self.disk.open(&path, Access::ReadShared) else { return Ok(None) };
+        let is_same = shared.identity().doing("look at", &path)? == file.identity().doing("look at", &path)?;
+        assert!(!shared.is_direct(), "through the page cache");
+        Ok(is_same.then(|| Arc::new(shared)))
     }
 
     /// Opens a segment under a shared lock, and makes sure that it is still the file that has the name.
@@ -185,20 +202,22 @@ impl<D: Disk> AttachedStream<D> {
     }
 
     /// Reads and verifies whole groups from the frontier on, one at least.
-    fn read_groups(&self, header: &SegmentHeader, file: &D::File, known: &Known<D>, limit: u64) -> Result<Groups> {
+    fn read_groups(&self, opened: &AtFrontier<D>, known: &Known<D>, limit: u64) -> Result<Groups> {
+        let AtFrontier { header, file, shared } = opened;
         let offset = known.frontier.offset;
         let expected = self.expected(header.segment);
         let block_bytes = self.geometry.block_bytes;
         assert!(offset < limit && limit <= self.geometry.content_end(), "something may lie here");
         assert!(limit.is_multiple_of(u64::from(block_bytes)) && offset.is_multiple_of(u64::from(block_bytes)));
         let mut wanted = READ_BYTES.min(limit - offset);
+        let mut from: &D::File = shared.as_ref().unwrap_or(file);
         loop {
             assert!(wanted > 0 && wanted <= limit - offset, "nothing behind the bound is read");
-            let buffer = read_exact_direct(file, offset, wanted as usize, block_bytes).doing("read", &expected.path)?;
-            let (found, bytes, fault) = self.verify_groups(header, &buffer, known);
+            let buffer = read_exact_direct(from, offset, wanted as usize, block_bytes).doing("read", &expected.path)?;
+            let Verified { found, verified, bytes, fault } = self.verify_groups(header, &buffer, known);
             assert!(bytes <= wanted && found.is_empty() == (bytes == 0), "groups take room");
             if !found.is_empty() {
-                return Ok(Groups { found, bytes, buffer });
+                return Ok(Groups { found, verified, bytes, buffer });
             }
             let fault = fault.expect("without a group there is a fault");
             // A group that is longer than what was read is read again as a whole.
@@ -209,57 +228,59 @@ impl<D: Disk> AttachedStream<D> {
                 .filter(|group_bytes| *group_bytes > wanted && *group_bytes <= limit - offset);
             match longer {
                 Some(group_bytes) => wanted = group_bytes,
+                // The page cache may show what is not on the medium: what it says is wrong is looked at around it.
+                None if !std::ptr::eq(from, &raw const **file) => from = file,
                 None => return Err(fault),
             }
         }
     }
 
-    /// The groups of `buffer` that follow from what is known and each other, their length, and why there are no more.
-    fn verify_groups(
-        &self,
-        header: &SegmentHeader,
-        buffer: &AlignedBuffer,
-        known: &Known<D>,
-    ) -> (Vec<DurableGroup>, u64, Option<Error>) {
+    /// The groups of `buffer` that follow from what is known and each other.
+    fn verify_groups(&self, header: &SegmentHeader, buffer: &AlignedBuffer, known: &Known<D>) -> Verified {
         let expected = self.expected(header.segment);
-        let (mut found, mut at) = (Vec::new(), 0usize);
+        let mut all = Verified { found: Vec::new(), verified: Vec::new(), bytes: 0, fault: None };
         let (mut next, mut entry_end) = (known.next_seqno(), known.entry_end);
         let mut written_at =
             known.table.get(header.segment).map(|entry| entry.info.last_written_at).unwrap_or_default();
-        while at < buffer.len() {
-            let offset = known.frontier.offset + at as u64;
-            let verified = GroupView::verify_records(&buffer[at..], &self.geometry, header.incarnation, offset);
-            let (group, records) = match verified {
-                Ok(verified) => verified,
+        while all.bytes < buffer.len() as u64 {
+            let (at, offset) = (all.bytes as usize, known.frontier.offset + all.bytes);
+            let group = match VerifiedGroup::new(&buffer[at..], &self.geometry, header.incarnation, offset) {
+                Ok(group) => group,
                 Err(fault) => {
-                    return (found, at as u64, Some(Error::format(&expected.path, Some(header.segment), fault)));
+                    all.fault = Some(Error::format(&expected.path, Some(header.segment), fault));
+                    break;
                 }
             };
-            if group.first_seqno != next || group.written_at < written_at {
-                let fault = expected.damage("first record of a group", offset, next, group.first_seqno);
-                return (found, at as u64, Some(fault));
+            let GroupHeader { first_seqno, last_seqno, group_bytes, written_at: group_written_at, .. } = group.header;
+            if first_seqno != next || group_written_at < written_at {
+                all.fault = Some(expected.damage("first record of a group", offset, next, first_seqno));
+                break;
             }
-            let ends_here = last_end(&records);
+            let ends_here = last_end(&group.spots);
             entry_end = ends_here.unwrap_or(entry_end);
-            assert!(group.group_bytes > 0 && ends_here.is_none_or(|end| end.seqno <= group.last_seqno));
-            at += group.group_bytes as usize;
-            assert!(at <= buffer.len(), "a group that was verified is whole");
-            (next, written_at) = (group.last_seqno.next(), group.written_at);
-            found.push(DurableGroup {
+            assert!(group_bytes > 0 && ends_here.is_none_or(|end| end.seqno <= last_seqno));
+            all.bytes += u64::from(group_bytes);
+            assert!(all.bytes <= buffer.len() as u64, "a group that was verified is whole");
+            (next, written_at) = (last_seqno.next(), group_written_at);
+            all.found.push(DurableGroup {
                 segment: header.segment,
-                end: Position { seqno: group.last_seqno, ..entry_end },
-                end_offset: known.frontier.offset + at as u64,
-                first_seqno: group.first_seqno,
-                first_lsn: records.first().map(|record| record.meta.lsn).unwrap_or_default(),
+                end: Position { seqno: last_seqno, ..entry_end },
+                end_offset: group.end_offset(),
+                first_seqno,
+                first_lsn: group.spots.first().map(|spot| spot.meta.lsn).unwrap_or_default(),
                 entry_end: ends_here,
-                written_at: group.written_at,
+                written_at,
             });
+            all.verified.push(group);
         }
-        (found, at as u64, None)
+        assert_eq!(all.found.len(), all.verified.len(), "one for each");
+        assert!(all.bytes <= buffer.len() as u64, "they lie in what was read");
+        assert_eq!(all.found.is_empty(), all.bytes == 0, "groups take room");
+        all
     }
 
     fn add(&self, known: &mut Known<D>, header: &SegmentHeader, groups: Groups) -> Result<()> {
-        let Groups { found, bytes, buffer } = groups;
+        let Groups { found, verified, bytes, buffer } = groups;
         let (segment, offset) = (known.frontier.segment, known.frontier.offset);
         assert!(header.segment == segment && bytes > 0 && bytes <= buffer.len() as u64);
         if known.table.get(segment).is_none() {
@@ -276,15 +297,23 @@ impl<D: Disk> AttachedStream<D> {
         assert_eq!(known.table.durable().segment, segment, "in the segment at the frontier");
         known.frontier.offset = end;
         let group_bytes = bytes as usize;
-        known.tail.push(TailGroup { segment, offset, group_bytes, buffer: Arc::new(buffer) }, &mut Vec::new());
+        let (buffer, verified) = (Arc::new(buffer), SharedGroups::known(verified));
+        known.tail.push(TailGroup { segment, offset, group_bytes, buffer, verified }, &mut Vec::new());
         Ok(())
     }
 }
 
-fn last_end(records: &[RecordRef<'_>]) -> Option<Position> {
-    let last = records.iter().rev().find(|record| record.meta.last)?;
-    let meta = last.meta;
+/// What a look through a buffer came to: the groups, their length, and why there are no more.
+struct Verified {
+    found: Vec<DurableGroup>,
+    verified: Vec<VerifiedGroup>,
+    bytes: u64,
+    fault: Option<Error>,
+}
+
+fn last_end(spots: &[Spot]) -> Option<Position> {
+    let meta = spots.iter().rev().map(|spot| spot.meta).find(|meta| meta.last)?;
     assert!(meta.seqno != Seqno::NONE, "records count from one");
-    assert!(records.iter().filter(|record| record.meta.last).all(|record| record.meta.seqno <= meta.seqno));
+    debug_assert!(spots.iter().filter(|spot| spot.meta.last).all(|spot| spot.meta.seqno <= meta.seqno));
     Some(Position { seqno: meta.seqno, lsn: meta.lsn, timeline: meta.timeline })
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use segments::{Position, RecordRef, Seqno};
 
 use super::Cursor;
-use super::collect::Collected;
+use super::collect::{Collected, Spare};
 use crate::disk::Disk;
 use crate::error::Result;
 
@@ -25,7 +25,8 @@ pub struct Batch<'a, D: Disk> {
 impl<'a, D: Disk> Batch<'a, D> {
     pub(super) fn new(cursor: &'a mut Cursor<D>, collected: Collected<D>, begun_at: Duration) -> Self {
         let (first, last) = (collected.records.first(), collected.records.last());
-        let (first, last) = (first.expect("one record at least").meta.seqno, last.expect("the same").meta.seqno);
+        let (first, last) =
+            (first.expect("one record at least").spot.meta.seqno, last.expect("the same").spot.meta.seqno);
         let after = &collected.after;
         assert!(first >= cursor.progress.next, "what was handed out does not come again");
         assert!(first > cursor.delivered && first <= last && last < after.next, "a batch goes forward");
@@ -37,8 +38,8 @@ impl<'a, D: Disk> Batch<'a, D> {
     /// The records, in order.
     pub fn records(&self) -> impl Iterator<Item = RecordRef<'_>> {
         let Collected { windows, records, .. } = &self.collected;
-        debug_assert!(records.iter().all(|span| span.window < windows.len()), "every record lies in a window");
-        records.iter().map(|span| windows[span.window].record(span))
+        debug_assert!(records.iter().all(|span| span.window() < windows.len()), "every record lies in a window");
+        records.iter().map(|span| windows[span.window()].record(span))
     }
 
     /// Number of records.
@@ -67,13 +68,14 @@ impl<'a, D: Disk> Batch<'a, D> {
     /// cannot be told. Everything computed from the batch is to be dropped; the cursor stays, and reading again says
     /// whether the file is damaged.
     pub fn finish(self) -> Result<()> {
-        let Collected { windows, records, entries, after, .. } = self.collected;
-        let last: Seqno = records.last().expect("a batch holds one record at least").meta.seqno;
+        let Collected { windows, records, places, entries, after, .. } = self.collected;
+        let last: Seqno = records.last().expect("a batch holds one record at least").spot.meta.seqno;
         self.cursor.check_uncut(last)?;
         let lent_for = self.cursor.home.now().saturating_sub(self.begun_at);
         self.cursor.reader.vouch(&windows, &records, lent_for)?;
-        assert!(records[0].meta.seqno > self.cursor.delivered, "one batch is finished before the next is begun");
-        self.cursor.finish(after, last, entries.into_iter());
+        assert!(records[0].spot.meta.seqno > self.cursor.delivered, "one batch is finished before the next is begun");
+        self.cursor.finish(after, last, entries.iter().copied());
+        self.cursor.spare = Spare::of(records, places, entries);
         assert_eq!(self.cursor.delivered, last, "what was handed out is noted");
         Ok(())
     }

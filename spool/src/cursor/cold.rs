@@ -5,12 +5,14 @@
 //! direct reading; otherwise it is mapped. It is decided when the segment is opened. A look for a record (a seek) maps:
 //! it touches headers only. `benches/README.md` has the figures behind it.
 //!
+//! While the last pieces of a segment are on their way, the next segment is opened and its reading begun.
+//!
 //! What is read lies in memory that nobody else writes, so nothing needs to be vouched for when a batch is finished. A group
 //! that lies in two pieces is put together in memory of its own; all others are lent from the pieces.
 
 use std::sync::Arc;
 
-use segments::{GROUP_HEADER_BYTES, GroupHeader};
+use segments::{GROUP_HEADER_BYTES, GroupHeader, SegmentId};
 
 use super::reader::{Sealed, SegmentView, StreamReader};
 use super::window::{Bytes, Place, Window};
@@ -132,6 +134,9 @@ impl<D: Disk, V: SegmentView> StreamReader<D, V> {
             Ok((end, buffer, base)) => {
                 assert!(end > place.offset && base <= place.offset, "a window holds a group");
                 *next = end;
+                if cold.is_all_under_way(entry.info.used_bytes) {
+                    self.begin_next(place.segment);
+                }
                 Ok(self.window_of(place, entry, end, Bytes::Piece { buffer, base }))
             }
             Err(error) => {
@@ -143,7 +148,39 @@ impl<D: Disk, V: SegmentView> StreamReader<D, V> {
     }
 }
 
+impl<D: Disk, V: SegmentView> StreamReader<D, V> {
+    /// All of `segment` is read or under way: the next one is opened, and its reading begun, so that the device goes on
+    /// without a pause. What goes wrong is met again, and told, when the cursor comes there.
+    fn begin_next(&mut self, segment: SegmentId) {
+        let next = segment.next();
+        if self.upcoming.is_some() {
+            return;
+        }
+        let Some(entry) = self.view().with_table(|table| table.get(next).cloned()) else { return };
+        assert_eq!(entry.info.id, next, "the table gives what it was asked for");
+        if entry.info.state != SegmentState::Sealed {
+            return;
+        }
+        let place = Place { segment: next, offset: self.geometry().content_start() };
+        assert!(place.offset < entry.info.used_bytes, "only content is sealed");
+        let current = self.opened.take();
+        let begun = self.open(next, &entry).and_then(|()| self.choose(place, &entry, true));
+        let upcoming = std::mem::replace(&mut self.opened, current);
+        self.upcoming = upcoming.filter(|_| begun.is_ok());
+        assert!(self.opened.as_ref().is_some_and(|opened| opened.segment == segment), "the cursor is where it was");
+        assert!(self.upcoming.as_ref().is_none_or(|upcoming| upcoming.segment == next), "the one behind it");
+    }
+}
+
 impl Cold {
+    /// True where all pieces up to `end` were asked for.
+    fn is_all_under_way(&self, end: u64) -> bool {
+        let piece = self.piece.as_ref();
+        assert!(piece.is_none_or(|piece| piece.end() <= end), "no piece lies behind the content");
+        assert!(end > 0, "a segment has content");
+        piece.is_some_and(|piece| piece.end() + (Span::PIECES_MAX * piece.buffer.len()) as u64 >= end)
+    }
+
     /// The whole groups from `offset` to the end of the piece that it lies in; a group in two pieces alone. `size_of` tells
     /// how long the group is that begins at its second argument, or that none does.
     fn groups_at(&mut self, offset: u64, size_of: impl Fn(&[u8], u64) -> Option<u64>) -> std::io::Result<Found> {

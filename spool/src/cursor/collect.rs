@@ -44,11 +44,40 @@ impl Progress {
     }
 }
 
+/// Lists of batches before, empty, whose memory serves again: a follower has thousands of batches a second.
+#[derive(Debug, Default)]
+pub(super) struct Spare {
+    records: Vec<RecordSpan>,
+    places: Vec<Place>,
+    entries: Vec<(Seqno, Seqno)>,
+}
+
+/// Records in lists that are kept; longer ones, of a consumer with limits of its own, go back to the allocator.
+const SPARE_RECORDS_MAX: usize = 8192;
+
+impl Spare {
+    /// Of a batch that is finished.
+    pub(super) fn of(mut records: Vec<RecordSpan>, mut places: Vec<Place>, mut entries: Vec<(Seqno, Seqno)>) -> Self {
+        if records.capacity().max(places.capacity()).max(entries.capacity()) > SPARE_RECORDS_MAX {
+            return Self::default();
+        }
+        records.clear();
+        places.clear();
+        entries.clear();
+        assert!(records.is_empty() && places.is_empty(), "nothing of the batch before is left");
+        assert!(records.capacity() <= SPARE_RECORDS_MAX, "what is kept is bounded");
+        assert!(places.capacity() <= SPARE_RECORDS_MAX && entries.capacity() <= SPARE_RECORDS_MAX);
+        assert!(entries.is_empty(), "nor of its entries");
+        Self { records, places, entries }
+    }
+}
+
 /// The records of a batch, and where the cursor goes on after it.
 #[derive(Debug)]
 pub(super) struct Collected<D: Disk> {
     pub(super) windows: Vec<Arc<Window<D>>>,
     pub(super) records: Vec<RecordSpan>,
+    pub(super) places: Vec<Place>,
     /// First and last record of each entry, or part of one, in the batch.
     pub(super) entries: Vec<(Seqno, Seqno)>,
     /// End of the last entry that is complete with this batch.
@@ -85,30 +114,32 @@ enum Step {
 }
 
 impl<D: Disk> Collector<D> {
-    fn new(progress: &Progress, end: Seqno, limits: BatchLimits) -> Self {
+    fn new(progress: &Progress, end: Seqno, limits: BatchLimits, spare: Spare) -> Self {
         assert!(progress.next <= end, "there is something to hand out");
+        let Spare { records, places, entries } = spare;
+        assert!(records.is_empty() && places.is_empty() && entries.is_empty(), "a batch begins with nothing");
         Self {
             limits,
             end,
             from: progress.next,
             expected: progress.next,
             windows: Vec::new(),
-            records: Vec::new(),
-            places: Vec::new(),
+            records,
+            places,
             bytes: 0,
             pending: None,
             in_entry: progress.in_entry,
-            entries: Vec::new(),
+            entries,
             entry_end: None,
         }
     }
 
     fn keep(&mut self, span: RecordSpan, place: Place) {
-        let before = self.records.last().map(|last| last.meta.seqno);
-        assert!(before.is_none_or(|before| before < span.meta.seqno), "records come in order");
-        assert!(span.meta.seqno >= self.from, "what was handed out does not come again");
-        assert!(span.window < self.windows.len() && span.meta.seqno <= self.end);
-        self.bytes += span.body_bytes;
+        let before = self.records.last().map(|last| last.spot.meta.seqno);
+        assert!(before.is_none_or(|before| before < span.spot.meta.seqno), "records come in order");
+        assert!(span.spot.meta.seqno >= self.from, "what was handed out does not come again");
+        assert!(span.window() < self.windows.len() && span.spot.meta.seqno <= self.end);
+        self.bytes += span.spot.body_bytes as usize;
         self.records.push(span);
         self.places.push(place);
         assert_eq!(self.records.len(), self.places.len());
@@ -126,8 +157,8 @@ impl<D: Disk> Collector<D> {
 
     fn drop_from(&mut self, index: usize) {
         assert!(index <= self.records.len(), "what was kept is dropped");
-        assert!(self.entry_end.is_none_or(|end| index == 0 || end.seqno >= self.records[index - 1].meta.seqno));
-        self.bytes -= self.records[index..].iter().map(|span| span.body_bytes).sum::<usize>();
+        assert!(self.entry_end.is_none_or(|end| index == 0 || end.seqno >= self.records[index - 1].spot.meta.seqno));
+        self.bytes -= self.records[index..].iter().map(|span| span.spot.body_bytes as usize).sum::<usize>();
         self.records.truncate(index);
         self.places.truncate(index);
         assert!(self.records.len() == index && self.places.len() == index);
@@ -145,7 +176,7 @@ impl<D: Disk> Collector<D> {
     }
 
     fn take(&mut self, span: RecordSpan, place: Place) -> Step {
-        let meta = span.meta;
+        let meta = span.spot.meta;
         if let Some((first, last)) = self.in_entry {
             assert!(meta.seqno <= last, "an entry that was looked through ends where it was seen to end");
             self.keep(span, place);
@@ -169,7 +200,7 @@ impl<D: Disk> Collector<D> {
         self.keep(span, place);
         if meta.last {
             self.pending = None;
-            self.end_entry(self.records[begun].meta.seqno, &meta);
+            self.end_entry(self.records[begun].spot.meta.seqno, &meta);
             return if self.is_full() { Step::Full } else { Step::More };
         }
         assert!(begun < self.records.len(), "the chain's beginning was kept");
@@ -184,6 +215,7 @@ pub(super) fn collect<D: Disk, V: SegmentView>(
     progress: &mut Progress,
     end: Seqno,
     limits: BatchLimits,
+    spare: &mut Spare,
 ) -> Result<Option<Collected<D>>> {
     loop {
         let is_inside = |(first, last): (Seqno, Seqno)| first <= progress.next && progress.next <= last;
@@ -195,7 +227,7 @@ pub(super) fn collect<D: Disk, V: SegmentView>(
             // The cursor stood at the end of a segment that nobody needed any more. What it needs is still there.
             progress.place = reader.place_of(progress.next)?;
         }
-        let mut collector = Collector::new(progress, end, limits);
+        let mut collector = Collector::new(progress, end, limits, std::mem::take(spare));
         let mut place = progress.place;
         let step = match gather(reader, &mut collector, &mut place) {
             // It went while it was looked at. The start only moves on, so this ends.
@@ -206,7 +238,7 @@ pub(super) fn collect<D: Disk, V: SegmentView>(
             // Whatever is still pending ends above `end`; it waits for its LAST.
             return Ok(finish(collector, progress, place));
         };
-        let first = collector.records[begun].meta.seqno;
+        let first = collector.records[begun].spot.meta.seqno;
         let first_place = collector.places[begun];
         assert!(first >= progress.next && first <= end, "the chain begins where the batch looked");
         assert!(first_place.segment >= progress.place.segment, "looking goes forward");
@@ -245,14 +277,14 @@ fn gather<D: Disk, V: SegmentView>(
                 collector.windows.push(Arc::clone(window));
             }
             let index = collector.windows.len() - 1;
-            collector.expect(group.record_count());
+            collector.expect(group.spots().len());
             let from = collector.from;
-            for record in group.records().filter(|record| record.meta.seqno >= from) {
-                if record.meta.seqno > collector.end {
+            for spot in group.spots().iter().filter(|spot| spot.meta.seqno >= from) {
+                if spot.meta.seqno > collector.end {
                     return Ok((Step::Full, here));
                 }
-                let is_group_end = record.meta.seqno == last;
-                let step = collector.take(RecordSpan::of(&record, index), here);
+                let is_group_end = spot.meta.seqno == last;
+                let step = collector.take(RecordSpan::new(*spot, index), here);
                 if step != Step::More {
                     let next = if is_group_end { Place { offset: group.end_offset(), ..here } } else { here };
                     return Ok((step, next));
@@ -288,7 +320,7 @@ fn gather<D: Disk, V: SegmentView>(
 fn finish<D: Disk>(mut collector: Collector<D>, progress: &mut Progress, place: Place) -> Option<Collected<D>> {
     if let Some(pending) = collector.pending.take() {
         // Cannot happen while `end` is an entry's end; if it did, the chain would wait for its LAST.
-        let (first, first_place) = (collector.records[pending].meta.seqno, collector.places[pending]);
+        let (first, first_place) = (collector.records[pending].spot.meta.seqno, collector.places[pending]);
         collector.drop_from(pending);
         let after = Progress::at(first_place, first);
         return match collector.records.is_empty() {
@@ -299,7 +331,7 @@ fn finish<D: Disk>(mut collector: Collector<D>, progress: &mut Progress, place: 
             false => Some(collected(collector, after)),
         };
     }
-    let Some(last) = collector.records.last().map(|span| span.meta.seqno) else {
+    let Some(last) = collector.records.last().map(|span| span.spot.meta.seqno) else {
         // Only the rest of a chain without its beginning was passed, and all of it.
         assert!(collector.expected > collector.end, "records up to {} were looked at", collector.end);
         *progress = Progress::at(place, collector.end.next());
@@ -311,16 +343,20 @@ fn finish<D: Disk>(mut collector: Collector<D>, progress: &mut Progress, place: 
 }
 
 fn collected<D: Disk>(collector: Collector<D>, after: Progress) -> Collected<D> {
-    let Collector { windows, records, entries, entry_end, .. } = collector;
-    assert!(!records.is_empty() && records.last().is_some_and(|span| span.meta.seqno < after.next));
-    assert!(records.iter().all(|span| span.window < windows.len()));
-    assert!(records.first().is_some_and(|span| span.meta.seqno >= collector.from), "nothing comes again");
-    assert!(records.last().is_some_and(|span| span.meta.seqno <= collector.end), "nothing comes that is not complete");
+    let Collector { windows, records, places, entries, entry_end, .. } = collector;
+    assert!(!records.is_empty() && records.last().is_some_and(|span| span.spot.meta.seqno < after.next));
+    debug_assert!(records.iter().all(|span| span.window() < windows.len()), "each lies in a window");
+    assert!(records.last().is_some_and(|span| span.window() < windows.len()), "windows come in order");
+    assert!(records.first().is_some_and(|span| span.spot.meta.seqno >= collector.from), "nothing comes again");
+    assert!(
+        records.last().is_some_and(|span| span.spot.meta.seqno <= collector.end),
+        "nothing comes that is not complete"
+    );
     assert!(after.in_entry.is_none_or(|(first, last)| first < after.next && after.next <= last), "{after:?}");
     debug_assert!(entries.windows(2).all(|pair| pair[0].1 < pair[1].0), "entries follow each other");
     assert!(!entries.is_empty(), "a batch holds an entry, or a part of one");
-    assert!(entry_end.is_none_or(|end| records.last().is_some_and(|span| end.seqno <= span.meta.seqno)));
-    Collected { windows, records, entries, entry_end, after }
+    assert!(entry_end.is_none_or(|end| records.last().is_some_and(|span| end.seqno <= span.spot.meta.seqno)));
+    Collected { windows, records, places, entries, entry_end, after }
 }
 
 /// How a chain ends.
@@ -343,7 +379,7 @@ fn look_ahead<D: Disk, V: SegmentView>(
     loop {
         let here = place;
         let visited = reader.visit(here, |group, _| {
-            for meta in group.records().map(|record| record.meta).filter(|meta| meta.seqno >= first) {
+            for meta in group.spots().iter().map(|spot| spot.meta).filter(|meta| meta.seqno >= first) {
                 if meta.first && meta.seqno > first {
                     return Err(Chain::CutAt(here, meta.seqno));
                 }
@@ -404,7 +440,8 @@ mod tests {
         reader.place_of(end.next()).expect("to come");
         let at_end = Place { segment: durable.segment, offset: durable.offset };
         let mut progress = Progress::at(at_end, Seqno::FIRST);
-        collect(&mut reader, &mut progress, end, BatchLimits::default()).expect_err("it was removed");
+        collect(&mut reader, &mut progress, end, BatchLimits::default(), &mut Spare::default())
+            .expect_err("it was removed");
         assert_eq!(progress.next, Seqno::FIRST, "nothing was skipped");
     }
 }

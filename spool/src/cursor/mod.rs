@@ -29,7 +29,7 @@ use crate::error::{Error, Result};
 use crate::layout::is_cursor_name;
 pub(crate) use attach::{Registered, create_register, holds_from, info, names, open_register, remove_register};
 pub use batch::Batch;
-use collect::Progress;
+use collect::{Progress, Spare};
 pub(crate) use home::{AttachedHome, Home, View, WriterHome};
 pub(crate) use hub::CursorHub;
 pub(crate) use hub::Held;
@@ -100,6 +100,7 @@ pub struct Cursor<D: Disk> {
     reader: StreamReader<D, View<D>>,
     held: Arc<Held<D>>,
     progress: Progress,
+    spare: Spare,
     /// Entries of several records that were handed out and not confirmed: a position inside one is no position.
     open_entries: VecDeque<(Seqno, Seqno)>,
     /// Last record handed out by a batch that was finished.
@@ -122,6 +123,7 @@ impl<D: Disk> Cursor<D> {
             home,
             held,
             progress: Progress::default(),
+            spare: Spare::default(),
             open_entries: VecDeque::new(),
             delivered: at.seqno,
         };
@@ -216,11 +218,11 @@ impl<D: Disk> Cursor<D> {
         let next_before = self.progress.next;
         assert!(next_before > self.delivered, "what was handed out does not come again");
         let begun_at = self.home.now();
-        let mut looked = collect::collect(&mut self.reader, &mut self.progress, end, limits);
+        let mut looked = collect::collect(&mut self.reader, &mut self.progress, end, limits, &mut self.spare);
         // Another process removes what nobody holds, and this one hears of it when it looks.
         while looked.is_err() && self.home.look_for_start()? {
             self.check_kept(self.progress.next, self.held.confirmed())?;
-            looked = collect::collect(&mut self.reader, &mut self.progress, end, limits);
+            looked = collect::collect(&mut self.reader, &mut self.progress, end, limits, &mut self.spare);
         }
         let collected = looked?;
         assert!(self.progress.next >= next_before, "looking goes forward");

@@ -87,6 +87,8 @@ pub(crate) struct StreamReader<D: Disk, V> {
     pub(super) geometry: Geometry,
     view: Arc<V>,
     pub(super) opened: Option<Opened<D>>,
+    /// The segment behind it, opened while the last of this one is on its way.
+    pub(super) upcoming: Option<Opened<D>>,
     window: Option<Arc<Window<D>>>,
 }
 
@@ -102,7 +104,7 @@ impl<D: Disk, V: SegmentView> StreamReader<D, V> {
     ) -> Self {
         assert_eq!(geometry.check(), Ok(()), "sizes are checked where they are read");
         assert!(StreamKind::PERMANENT.contains(&kind), "the streams of a store are the permanent ones");
-        Self { disk, dir, store, kind, epoch, geometry, view, opened: None, window: None }
+        Self { disk, dir, store, kind, epoch, geometry, view, opened: None, upcoming: None, window: None }
     }
 
     pub(crate) fn view(&self) -> &V {
@@ -124,6 +126,7 @@ impl<D: Disk, V: SegmentView> StreamReader<D, V> {
     /// Gives up what is open: the next look opens and maps anew.
     pub(super) fn forget(&mut self) {
         self.opened = None;
+        self.upcoming = None;
         self.window = None;
     }
 
@@ -194,13 +197,14 @@ impl<D: Disk, V: SegmentView> StreamReader<D, V> {
         assert!(group.group_bytes > 0 && group.group_bytes <= group.buffer.len(), "a group is whole in its buffer");
         let end = place.offset + group.group_bytes as u64;
         assert!(end <= entry.info.used_bytes, "only durable groups are in memory");
-        self.window_of(place, entry, end, Bytes::Memory(Arc::clone(&group.buffer)))
+        let verified = Some(group.verified.clone());
+        Window { verified, ..self.window_of(place, entry, end, Bytes::Memory(Arc::clone(&group.buffer))) }
     }
 
     pub(super) fn window_of(&self, place: Place, entry: &SegmentEntry, end: u64, bytes: Bytes<D>) -> Window<D> {
         assert!(entry.info.id == place.segment && place.offset < end && end <= entry.info.used_bytes);
         let (segment, incarnation, geometry) = (place.segment, entry.incarnation, self.geometry);
-        let window = Window { segment, incarnation, geometry, start: place.offset, end, bytes };
+        let window = Window { segment, incarnation, geometry, start: place.offset, end, bytes, verified: None };
         window.check();
         window
     }
@@ -234,11 +238,15 @@ impl<D: Disk, V: SegmentView> StreamReader<D, V> {
     }
 
     /// Opens the segment under a shared lock, and makes sure that it is still the file that has the name.
-    fn open(&mut self, segment: SegmentId, entry: &SegmentEntry) -> Result<()> {
+    pub(super) fn open(&mut self, segment: SegmentId, entry: &SegmentEntry) -> Result<()> {
         if self.opened.as_ref().is_some_and(|opened| opened.segment == segment) {
             return Ok(());
         }
-        self.opened = None;
+        // Held under its lock since it was opened, so it is still what it was.
+        self.opened = self.upcoming.take().filter(|upcoming| upcoming.segment == segment);
+        if self.opened.is_some() {
+            return Ok(());
+        }
         let path = self.path(segment);
         for _ in 0..OPEN_ATTEMPTS_MAX {
             let file = self.disk.open(&path, Access::Read).doing("open", &path)?;

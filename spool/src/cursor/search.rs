@@ -17,7 +17,7 @@ impl<D: Disk, V: SegmentView> StreamReader<D, V> {
         let mut end = start.entry_end;
         loop {
             let visited = self.visit(place, |group, _| {
-                for meta in group.records().map(|record| record.meta) {
+                for meta in group.spots().iter().map(|spot| spot.meta) {
                     if meta.first {
                         return None;
                     }
@@ -59,8 +59,8 @@ impl<D: Disk, V: SegmentView> StreamReader<D, V> {
         let mut place = Place { segment, offset: self.geometry().content_start() };
         loop {
             let visited = self.visit(place, |group, _| {
-                let ends = group.records().filter(|record| record.meta.last);
-                for meta in ends.map(|record| record.meta) {
+                let ends = group.spots().iter().map(|spot| spot.meta).filter(|meta| meta.last);
+                for meta in ends {
                     let end = Position { seqno: meta.seqno, lsn: meta.lsn, timeline: meta.timeline };
                     if is_beyond(&end, group.written_at()) {
                         return None;

@@ -52,7 +52,7 @@ impl<D: Disk, V: SegmentView> StreamReader<D, V> {
         lent_for: Duration,
     ) -> Result<()> {
         assert!(records.is_empty() || !windows.is_empty(), "every record lies in a window");
-        debug_assert!(records.iter().all(|span| span.window < windows.len()), "every record lies in a window");
+        debug_assert!(records.iter().all(|span| span.window() < windows.len()), "every record lies in a window");
         let judged: Result<Vec<bool>> = windows.iter().map(|window| self.is_suspect(window, lent_for)).collect();
         let vouched = match judged {
             Ok(suspect) if !suspect.contains(&true) => return Ok(()),
@@ -75,15 +75,19 @@ impl<D: Disk, V: SegmentView> StreamReader<D, V> {
     /// Sums what was lent from suspect windows again, then asks what has happened to their files.
     fn find_change(&self, windows: &[Arc<Window<D>>], records: &[RecordSpan], suspect: &[bool]) -> Result<()> {
         assert_eq!(windows.len(), suspect.len(), "each window was judged");
-        let range = records
-            .first()
-            .map(|first| RecordRange { first: first.meta.seqno, last: records.last().map(|last| last.meta.seqno) });
+        let range = records.first().map(|first| RecordRange {
+            first: first.spot.meta.seqno,
+            last: records.last().map(|last| last.spot.meta.seqno),
+        });
         let is_ordered = |range: &RecordRange| range.last.is_some_and(|last| range.first <= last);
         assert!(range.as_ref().is_none_or(is_ordered), "a batch's records come in order");
-        debug_assert!(records.windows(2).all(|pair| pair[0].meta.seqno < pair[1].meta.seqno), "each comes once");
-        debug_assert!(records.windows(2).all(|pair| pair[0].window <= pair[1].window), "windows come in order");
-        let is_suspect = |span: &&RecordSpan| suspect[span.window];
-        let changed = records.iter().filter(is_suspect).find(|span| !windows[span.window].record(span).body_holds());
+        debug_assert!(
+            records.windows(2).all(|pair| pair[0].spot.meta.seqno < pair[1].spot.meta.seqno),
+            "each comes once"
+        );
+        debug_assert!(records.windows(2).all(|pair| pair[0].window() <= pair[1].window()), "windows come in order");
+        let is_suspect = |span: &&RecordSpan| suspect[span.window()];
+        let changed = records.iter().filter(is_suspect).find(|span| !windows[span.window()].record(span).body_holds());
         for (window, _) in windows.iter().zip(suspect).filter(|(_, suspect)| **suspect) {
             let (map, file) = window.mapped().expect("only what is mapped can change");
             let path = self.expected(window.segment).path;
@@ -92,7 +96,7 @@ impl<D: Disk, V: SegmentView> StreamReader<D, V> {
             }
         }
         match changed {
-            Some(span) => Err(self.faulted(windows[span.window].segment, sum_changed(span.offset), range)),
+            Some(span) => Err(self.faulted(windows[span.window()].segment, sum_changed(span.spot.offset), range)),
             None => Ok(()),
         }
     }

@@ -2,11 +2,10 @@
 
 use std::sync::Arc;
 
-use segments::{
-    FormatError, Geometry, GroupHeader, GroupView, Incarnation, RecordMeta, RecordRef, SegmentId, Seqno, UnixMicros,
-};
+use segments::{FormatError, Geometry, GroupHeader, Incarnation, RecordRef, SegmentId, Seqno, UnixMicros};
 
 use crate::disk::{AlignedBuffer, Disk};
+use crate::stream::{SharedGroups, Spot, VerifiedGroup};
 
 /// Where the next group of a stream begins.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -44,6 +43,8 @@ pub(crate) struct Window<D: Disk> {
     pub(super) start: u64,
     pub(super) end: u64,
     pub(super) bytes: Bytes<D>,
+    /// What others have verified of it, where it lies in memory that nobody changes any more.
+    pub(super) verified: Option<SharedGroups>,
 }
 
 impl<D: Disk> Window<D> {
@@ -86,11 +87,20 @@ impl<D: Disk> Window<D> {
     /// The verified group at `offset`.
     pub(super) fn group(&self, offset: u64) -> Result<Group<'_>, FormatError> {
         let bytes = self.from(offset);
-        let (header, records) = GroupView::verify_records(bytes, &self.geometry, self.incarnation, offset)?;
-        assert_eq!(records.len(), header.record_count as usize, "a verified group has the records that it counts");
-        assert!(offset + u64::from(header.group_bytes) <= self.end, "a verified group is whole");
-        assert!(header.first_seqno != Seqno::NONE && header.first_seqno <= header.last_seqno);
-        Ok(Group { header, offset, records })
+        let verify = || VerifiedGroup::new(bytes, &self.geometry, self.incarnation, offset);
+        let once = match &self.verified {
+            Some(verified) => verified.group(offset, verify)?,
+            None => None,
+        };
+        let found = match once {
+            Some(group) => Found::Once(group),
+            None => Found::Here(verify()?),
+        };
+        let group = Group { found, bytes };
+        assert!(group.end_offset() > offset, "a group takes room");
+        assert_eq!(group.verified().offset, offset, "the group that was asked for");
+        assert!(group.end_offset() <= self.end, "a verified group is whole");
+        Ok(group)
     }
 
     /// The mapping and its file, where the bytes can change under the reader.
@@ -113,14 +123,13 @@ impl<D: Disk> Window<D> {
         Ok(header)
     }
 
-    /// A record that was verified before.
+    /// A record that was verified before. Whoever lends it has looked at the window.
     pub(super) fn record(&self, span: &RecordSpan) -> RecordRef<'_> {
-        assert!(span.offset + span.body_bytes as u64 <= self.end, "the record was verified here");
-        assert!(span.offset > self.start, "a group's header lies before its records");
-        debug_assert!(span.offset.is_multiple_of(segments::BODY_ALIGNMENT as u64), "records are aligned");
-        let body = &self.from(span.offset)[segments::RECORD_HEADER_BYTES..][..span.body_bytes];
-        let RecordSpan { meta, offset, body_checksum, header_checksum, .. } = *span;
-        RecordRef { meta, body, offset, body_checksum, header_checksum }
+        let Spot { offset, body_bytes, .. } = span.spot;
+        assert!(offset + u64::from(body_bytes) <= self.end, "the record was verified here");
+        assert!(offset > self.start, "a group's header lies before its records");
+        debug_assert!(offset.is_multiple_of(segments::BODY_ALIGNMENT as u64), "records are aligned");
+        span.spot.record(self.from(offset))
     }
 }
 
@@ -128,56 +137,76 @@ impl<D: Disk> Window<D> {
 /// whatever happens to a mapping's bytes later; bodies are lent, and whoever uses them vouches for them.
 #[derive(Debug)]
 pub(crate) struct Group<'w> {
-    header: GroupHeader,
-    offset: u64,
-    records: Vec<RecordRef<'w>>,
+    found: Found<'w>,
+    /// From the group's first byte on.
+    bytes: &'w [u8],
+}
+
+/// Whoever verified a group.
+#[derive(Debug)]
+enum Found<'w> {
+    Here(VerifiedGroup),
+    /// For all who read it from memory.
+    Once(&'w VerifiedGroup),
 }
 
 impl<'w> Group<'w> {
+    fn verified(&self) -> &VerifiedGroup {
+        match &self.found {
+            Found::Here(group) => group,
+            Found::Once(group) => group,
+        }
+    }
+
     pub(super) fn first_seqno(&self) -> Seqno {
-        self.header.first_seqno
+        self.verified().header.first_seqno
     }
 
     pub(super) fn last_seqno(&self) -> Seqno {
-        self.header.last_seqno
+        self.verified().header.last_seqno
     }
 
     pub(super) fn written_at(&self) -> UnixMicros {
-        self.header.written_at
+        self.verified().header.written_at
     }
 
     /// Exclusive end of the group in its segment.
     pub(super) fn end_offset(&self) -> u64 {
-        self.offset + u64::from(self.header.group_bytes)
+        self.verified().end_offset()
     }
 
-    pub(super) fn record_count(&self) -> usize {
-        self.records.len()
+    /// Where its records lie, in order.
+    pub(super) fn spots(&self) -> &[Spot] {
+        &self.verified().spots
     }
 
     /// The records in order.
     pub(super) fn records(&self) -> impl Iterator<Item = RecordRef<'w>> {
-        self.records.iter().copied()
+        let VerifiedGroup { offset, spots, .. } = self.verified();
+        assert!(spots.iter().all(|spot| spot.offset > *offset), "records lie behind the group's header");
+        spots.iter().map(move |spot| spot.record(&self.bytes[(spot.offset - offset) as usize..]))
     }
 }
 
 /// Where a verified record lies.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RecordSpan {
+    pub(super) spot: Spot,
     /// Index of its window in the batch.
-    pub(super) window: usize,
-    pub(super) offset: u64,
-    pub(super) body_bytes: usize,
-    pub(super) meta: RecordMeta,
-    pub(super) body_checksum: u32,
-    pub(super) header_checksum: u32,
+    window: u32,
 }
 
+// A batch has one for each record: a line of the processor's cache.
+const _: () = assert!(size_of::<RecordSpan>() <= 64);
+
 impl RecordSpan {
-    pub(super) fn of(record: &RecordRef<'_>, window: usize) -> Self {
-        let RecordRef { meta, body, offset, body_checksum, header_checksum } = *record;
-        assert!(meta.seqno != Seqno::NONE, "records count from one");
-        debug_assert!(body.len() <= segments::BODY_BYTES_MAX as usize, "a verified record has kept its limit");
-        Self { window, offset, body_bytes: body.len(), meta, body_checksum, header_checksum }
+    pub(super) fn new(spot: Spot, window: usize) -> Self {
+        assert!(u32::try_from(window).is_ok(), "a batch has a window for each group at most");
+        Self { spot, window: window as u32 }
+    }
+
+    /// Index of its window in the batch.
+    pub(super) fn window(&self) -> usize {
+        self.window as usize
     }
 }

@@ -4,6 +4,7 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::{Access, DiskFile, FileIdentity, sys};
 
@@ -12,35 +13,42 @@ use super::{Access, DiskFile, FileIdentity, sys};
 pub struct SystemFile {
     file: File,
     direct: bool,
+    /// Whether a `flock` was ever had on it.
+    was_locked: AtomicBool,
 }
 
 /// Unit assumed where the file system takes O_DIRECT but does not report its unit (kernels before 6.1).
 const DIRECT_UNIT_ASSUMED: u32 = 4096;
 
 impl SystemFile {
-    /// Opens `path` with `options`, around the page cache if `block_bytes` is given and the file system takes it.
+    fn new(file: File, direct: bool) -> Self {
+        Self { file, direct, was_locked: AtomicBool::new(false) }
+    }
+
+    /// Opens `path`, which is there, with `options`, around the page cache if `block_bytes` is given and the file system takes it.
     fn open_with(options: &mut OpenOptions, path: &Path, block_bytes: Option<u32>) -> io::Result<Self> {
-        let Some(block_bytes) = block_bytes else {
-            return Ok(Self { file: options.open(path)?, direct: false });
-        };
+        assert!(path.file_name().is_some(), "a file has a name in its folder");
+        let Some(block_bytes) = block_bytes else { return Ok(Self::new(options.open(path)?, false)) };
         assert!(block_bytes.is_power_of_two() && block_bytes >= 512, "a block is a power of two: {block_bytes}");
-        // The unit is asked of the file itself, so it is opened first without the flag that may be refused.
-        let file = options.open(path)?;
-        let unit = sys::direct_unit(&file)?.unwrap_or(DIRECT_UNIT_ASSUMED);
-        if unit == 0 || !block_bytes.is_multiple_of(unit) {
-            return Ok(Self { file, direct: false });
+        match options.custom_flags(libc::O_DIRECT).open(path) {
+            Ok(file) => {
+                let unit = sys::direct_unit(&file)?.unwrap_or(DIRECT_UNIT_ASSUMED);
+                if unit > 0 && block_bytes.is_multiple_of(unit) {
+                    return Ok(Self::new(file, true));
+                }
+            }
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {}
+            Err(error) => return Err(error),
         }
-        match options.create_new(false).custom_flags(libc::O_DIRECT).open(path) {
-            Ok(direct) => Ok(Self { file: direct, direct: true }),
-            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok(Self { file, direct: false }),
-            Err(error) => Err(error),
-        }
+        Ok(Self::new(options.custom_flags(0).open(path)?, false))
     }
 
     pub(super) fn create(path: &Path, block_bytes: u32) -> io::Result<Self> {
         assert!(path.file_name().is_some(), "a file has a name in its folder");
         let mut options = OpenOptions::new();
-        options.read(true).write(true).create_new(true).mode(0o600);
+        options.read(true).write(true);
+        // Made without the flag that may be refused.
+        drop(options.clone().create_new(true).mode(0o600).open(path)?);
         Self::open_with(&mut options, path, Some(block_bytes))
     }
 
@@ -50,6 +58,11 @@ impl SystemFile {
         options.read(true);
         match access {
             Access::Read => Self::open_with(&mut options, path, None),
+            Access::ReadShared => {
+                let file = Self::open_with(&mut options, path, None)?;
+                sys::read_no_further(&file.file)?;
+                Ok(file)
+            }
             Access::ReadDirect { block_bytes } => Self::open_with(&mut options, path, Some(block_bytes)),
             Access::Write { block_bytes } => Self::open_with(options.write(true), path, Some(block_bytes)),
         }
@@ -66,6 +79,9 @@ impl SystemFile {
 /// (The writer's lock on a segment is another kind, and stays until the last operation in flight is gone.)
 impl Drop for SystemFile {
     fn drop(&mut self) {
+        if !*self.was_locked.get_mut() {
+            return;
+        }
         if let Err(error) = sys::flock(&self.file, libc::LOCK_UN) {
             tracing::debug!(%error, "a file's lock ends with its description");
         }
@@ -126,10 +142,12 @@ impl DiskFile for SystemFile {
     }
 
     fn try_lock_shared(&self) -> io::Result<bool> {
+        self.was_locked.store(true, Ordering::Relaxed);
         sys::flock(&self.file, libc::LOCK_SH)
     }
 
     fn try_lock_exclusive(&self) -> io::Result<bool> {
+        self.was_locked.store(true, Ordering::Relaxed);
         sys::flock(&self.file, libc::LOCK_EX)
     }
 

@@ -59,6 +59,9 @@ pub(crate) fn wake_sleepers_on(word: &AtomicU32) {
 pub enum Access {
     /// Reading through the page cache.
     Read,
+    /// Reading through the page cache, and nothing beyond what is asked for: many processes read the same part of a file that
+    /// is still written to, each block comes from the device once, and none comes that is not written yet.
+    ReadShared,
     /// Reading around the page cache where the file system allows it.
     ReadDirect {
         /// Reads are multiples of this; direct access is used only where the device's unit divides it.

@@ -119,6 +119,15 @@ pub(super) fn drop_cached(file: &File) -> io::Result<bool> {
     resident_pages(file, length).map(|pages| pages == 0)
 }
 
+/// Reads through this description bring in the pages that they ask for, and no more.
+pub(super) fn read_no_further(file: &File) -> io::Result<()> {
+    // SAFETY: a plain call on an open descriptor; it returns the error number itself.
+    match unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_RANDOM) } {
+        0 => Ok(()),
+        failed => Err(io::Error::from_raw_os_error(failed)),
+    }
+}
+
 /// Pages of a file that are looked at, evenly spread, to see whether it is in the page cache.
 const SAMPLED_PAGES: usize = 64;
 

@@ -9,9 +9,11 @@ use segments::{
     planted,
 };
 
-use super::look::{Expected, read_footer, read_header, scan_groups, scanned_facts, sealed_facts};
+use super::look::{
+    Expected, read_footer, read_footer_into, read_header, read_header_into, scan_groups, scanned_facts, sealed_facts,
+};
 use super::table::{Content, Decision, Facts, Plan, Refusal, decide};
-use crate::disk::{Access, Disk, DiskFile, KnownEnd};
+use crate::disk::{Access, AlignedBuffer, Disk, DiskFile, KnownEnd};
 use crate::error::{Damage, Error, IoContext, Result};
 use crate::layout::{segment_path, stream_dir};
 use crate::mark::StreamMarks;
@@ -147,7 +149,7 @@ impl<D: Disk> Examination<'_, D> {
     fn look(&self, marks: &StreamMarks, segment: SegmentId, known: Option<KnownEnd>) -> Result<Looked<D::File>> {
         assert!(segment >= marks.start.segment, "what lies below the start is not looked at");
         assert!(known.is_none_or(|known| known.segment.get() > 0), "segments count from one: {known:?}");
-        if let Some(sealed) = self.look_at_footer(marks, segment)? {
+        if let Some(sealed) = self.look_at_footer(marks, segment, &mut memory_for(marks))? {
             return Ok(sealed);
         }
         let expected = self.expected(marks, segment);
@@ -172,7 +174,12 @@ impl<D: Disk> Examination<'_, D> {
 
     /// A segment whose footer can be believed as it is read. A footer that was written by a recovery just before a kill may
     /// not be durable yet: at and above the mark every segment is synced before it is believed.
-    fn look_at_footer(&self, marks: &StreamMarks, segment: SegmentId) -> Result<Option<Looked<D::File>>> {
+    fn look_at_footer(
+        &self,
+        marks: &StreamMarks,
+        segment: SegmentId,
+        memory: &mut AlignedBuffer,
+    ) -> Result<Option<Looked<D::File>>> {
         assert!(segment >= marks.start.segment, "what lies below the start is not looked at");
         if segment >= marks.mark.segment {
             return Ok(None);
@@ -180,9 +187,9 @@ impl<D: Disk> Examination<'_, D> {
         let expected = self.expected(marks, segment);
         let access = Access::ReadDirect { block_bytes: marks.geometry.block_bytes };
         let file = self.disk.open(&expected.path, access).doing("open", &expected.path)?;
-        let header = read_header(&file, &expected)?;
+        let header = read_header_into(memory, &file, &expected)?;
         assert!(header.segment == segment && header.stream == marks.stream, "a header is checked where it is read");
-        let footer = read_footer(&file, &header, &expected)?;
+        let footer = read_footer_into(memory, &file, &header, &expected)?;
         Ok(footer.map(|footer| Looked { expected, header, found: Found::Sealed { footer, unsettled: None } }))
     }
 
@@ -195,11 +202,15 @@ impl<D: Disk> Examination<'_, D> {
         }
         let share = below_mark.div_ceil(READERS);
         assert!(share > 0 && below_mark <= kept.len(), "each reader has some to look at");
-        let look = |segment: &SegmentId| self.look_at_footer(marks, *segment).ok().flatten();
+        let look_at = |share: &[SegmentId]| {
+            let mut memory = memory_for(marks);
+            assert!(!share.is_empty(), "each reader has some to look at");
+            let looked = share.iter().map(|segment| self.look_at_footer(marks, *segment, &mut memory).ok().flatten());
+            looked.collect::<Vec<_>>()
+        };
         let found: Vec<_> = std::thread::scope(|scope| {
             let shares = kept[..below_mark].chunks(share);
-            let readers: Vec<_> =
-                shares.map(|share| scope.spawn(move || share.iter().map(look).collect::<Vec<_>>())).collect();
+            let readers: Vec<_> = shares.map(|share| scope.spawn(move || look_at(share))).collect();
             readers.into_iter().flat_map(|reader| reader.join().expect("a look does not panic")).collect()
         });
         assert_eq!(found.len(), below_mark, "each was looked at once");
@@ -262,6 +273,13 @@ impl<D: Disk> Examination<'_, D> {
             records: refusal.records,
         }))
     }
+}
+
+/// Room for a segment's header, and then for its footer.
+fn memory_for(marks: &StreamMarks) -> AlignedBuffer {
+    let bytes = marks.geometry.block_bytes.max(marks.geometry.tail_bytes);
+    assert!(bytes > 0, "sizes are checked where they are read");
+    AlignedBuffer::zeroed(bytes as usize)
 }
 
 /// Scans a segment, leaving out what lies above the durable end that this process itself knew.

@@ -9,7 +9,7 @@ use segments::{
 
 use super::source::DiskSource;
 use super::table::{Behind, Content, Facts};
-use crate::disk::{DiskFile, read_exact_direct};
+use crate::disk::{AlignedBuffer, DiskFile, read_exact_at};
 use crate::error::{Damage, Error, IoContext, Result};
 
 /// Which segment should lie there.
@@ -46,15 +46,24 @@ impl Expected {
 /// # Errors
 /// The rows `wrong_length`, `damaged_header`, `foreign` and `newer_format` of the decision table.
 pub(crate) fn read_header(file: &impl DiskFile, expected: &Expected) -> Result<SegmentHeader> {
+    read_header_into(&mut AlignedBuffer::zeroed(expected.geometry.block_bytes as usize), file, expected)
+}
+
+/// As [`read_header`], in memory of the caller's: thousands of segments are looked at when a store is opened.
+pub(super) fn read_header_into(
+    memory: &mut AlignedBuffer,
+    file: &impl DiskFile,
+    expected: &Expected,
+) -> Result<SegmentHeader> {
     let length = file.length().doing("measure", &expected.path)?;
     let block_bytes = expected.geometry.block_bytes;
     if length < u64::from(block_bytes) {
         return Err(expected.damage("file length", length, expected.geometry.segment_bytes, length));
     }
     assert_eq!(expected.geometry.check(), Ok(()), "sizes are checked where they are read");
-    let block = read_exact_direct(file, 0, block_bytes as usize, block_bytes).doing("read", &expected.path)?;
-    assert_eq!(block.len(), block_bytes as usize, "a header fills its block");
-    let header = SegmentHeader::decode(&block).map_err(|error| expected.format(error))?;
+    let block = &mut memory[..block_bytes as usize];
+    read_exact_at(file, block, 0, block_bytes).doing("read", &expected.path)?;
+    let header = SegmentHeader::decode(block).map_err(|error| expected.format(error))?;
     let (store, stream, segment) = (expected.store, expected.stream, expected.segment);
     let identity = SegmentIdentity { store, stream, instance: STREAM_INSTANCE, segment };
     identity.check(&header).map_err(|error| expected.format(error))?;
@@ -80,12 +89,23 @@ pub(crate) fn read_header(file: &impl DiskFile, expected: &Expected) -> Result<S
 
 /// Reads the footer; `None` where there is none of this life.
 pub(crate) fn read_footer(file: &impl DiskFile, header: &SegmentHeader, expected: &Expected) -> Result<Option<Footer>> {
+    read_footer_into(&mut AlignedBuffer::zeroed(expected.geometry.tail_bytes as usize), file, header, expected)
+}
+
+/// As [`read_footer`], in memory of the caller's.
+pub(super) fn read_footer_into(
+    memory: &mut AlignedBuffer,
+    file: &impl DiskFile,
+    header: &SegmentHeader,
+    expected: &Expected,
+) -> Result<Option<Footer>> {
     let geometry = &header.geometry;
     assert_eq!(*geometry, expected.geometry, "a header is checked where it is read");
     let (at, bytes) = (geometry.content_end(), geometry.tail_bytes as usize);
-    let tail = read_exact_direct(file, at, bytes, geometry.block_bytes).doing("read", &expected.path)?;
-    assert_eq!(tail.len(), bytes);
-    match Footer::decode(&tail, header) {
+    assert!(at > 0 && bytes > 0, "the tail lies behind the content");
+    let tail = &mut memory[..bytes];
+    read_exact_at(file, tail, at, geometry.block_bytes).doing("read", &expected.path)?;
+    match Footer::decode(tail, header) {
         Ok(footer) => {
             assert_eq!(footer.segment, header.segment, "a footer is checked where it is read");
             Ok(Some(footer))

@@ -6,6 +6,7 @@
 mod front;
 mod table;
 mod tail;
+mod verified;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -25,6 +26,7 @@ pub(crate) use front::{Front, FrontLimits, Push, ReadyGroup};
 pub(crate) use table::{DurableGroup, SegmentEntry, SegmentTable};
 pub use table::{SegmentInfo, SegmentState};
 pub(crate) use tail::{Tail, TailGroup};
+pub(crate) use verified::{SharedGroups, Spot, VerifiedGroup};
 
 /// What watchers of a stream see: it changes at most once per group.
 #[derive(Clone, Debug, Default)]

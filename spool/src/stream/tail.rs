@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use segments::SegmentId;
 
+use super::SharedGroups;
 use crate::disk::AlignedBuffer;
 
 /// A durable group that is still in memory.
@@ -17,6 +18,8 @@ pub(crate) struct TailGroup {
     pub(crate) offset: u64,
     pub(crate) group_bytes: usize,
     pub(crate) buffer: Arc<AlignedBuffer>,
+    /// Verified once for all who read it.
+    pub(crate) verified: SharedGroups,
 }
 
 #[derive(Debug)]
@@ -90,7 +93,7 @@ mod tests {
 
     fn group(offset: u64, group_bytes: usize, buffer_bytes: usize) -> TailGroup {
         let buffer = Arc::new(AlignedBuffer::zeroed(buffer_bytes));
-        TailGroup { segment: SegmentId::new(1), offset, group_bytes, buffer }
+        TailGroup { segment: SegmentId::new(1), offset, group_bytes, buffer, verified: SharedGroups::default() }
     }
 
     #[test]

@@ -12,8 +12,10 @@ use walspool::bench::append::BenchError;
 
 use crate::disk::{Manner, ObservedDisk};
 
-/// One record fills a group of 256 KiB, as a saturated store makes them; only the group's first block is no hole.
-const BODY_BYTES: usize = 250 << 10;
+/// One record fills a group; only the group's first block is no hole. A file that was written out has a handful of extents; one with
+/// a hole in each group has one for each, and the kernel takes in as many when it looks for the first and the last block.
+/// So the groups are as large as they may be: 65 a segment.
+const BODY_BYTES: usize = 1000 << 10;
 
 pub(super) fn options() -> StoreOptions {
     StoreOptions { is_retention_enabled: false, ..StoreOptions::default() }

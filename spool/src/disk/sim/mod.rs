@@ -324,7 +324,7 @@ impl Disk for SimDisk {
 
     fn open(&self, path: &Path, access: Access) -> io::Result<SimFile> {
         let (block_bytes, is_writable) = match access {
-            Access::Read => (None, false),
+            Access::Read | Access::ReadShared => (None, false),
             Access::ReadDirect { block_bytes } => (Some(block_bytes), false),
             Access::Write { block_bytes } => (Some(block_bytes), true),
         };
