@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use replay::kind;
-use replay::physical::WalBegin;
+use replay::physical::{HistoryFile, WalBegin};
 use replay::wal::{
     CatalogMap, Filter, FilterState, FormHistory, Found, Framer, FramerStart, Render, RunFinder, WalFormat, decisions,
 };
@@ -21,6 +21,10 @@ pub struct Stored {
     /// Of complete entries, in order.
     pub bodies: Vec<Vec<u8>>,
     pub end: Lsn,
+    /// Where the WAL goes on with another timeline.
+    pub switches: Vec<(Lsn, TimelineId)>,
+    /// Bodies of entries that have several.
+    pub chained: usize,
 }
 
 impl Stored {
@@ -29,6 +33,7 @@ impl Stored {
         let attached = AttachedStore::attach(store, &AttachOptions::default()).expect("attached");
         let mut cursor = attached.register("test", StreamKind::Wal, CursorStart::Earliest).expect("registered");
         let (mut begun, mut bodies, mut end) = (None, Vec::new(), Lsn::ZERO);
+        let (mut switches, mut chain, mut chained) = (Vec::new(), Vec::new(), 0);
         while let Some(batch) = cursor.next_batch(BatchLimits::default()).expect("read") {
             for record in batch.records() {
                 match record.meta.kind {
@@ -36,9 +41,25 @@ impl Stored {
                         let begin = WalBegin::decode(record.meta.kind, record.meta.schema, record.body);
                         begun = Some(begin.expect("a beginning"));
                     }
+                    // A connection that was lost in the middle of an entry leaves a beginning that nothing follows on.
                     kind::WAL_PIECES => {
-                        bodies.push(record.body.to_vec());
-                        end = record.meta.lsn;
+                        if record.meta.first {
+                            chain.clear();
+                        }
+                        chain.push(record.body.to_vec());
+                        if record.meta.last {
+                            chained += if chain.len() > 1 { chain.len() } else { 0 };
+                            bodies.append(&mut chain);
+                            end = record.meta.lsn;
+                        }
+                    }
+                    kind::TIMELINE_HISTORY => {
+                        let file =
+                            HistoryFile::decode(record.meta.kind, record.meta.schema, record.body).expect("a file");
+                        let text = String::from_utf8(file.content).expect("text");
+                        let last = text.lines().filter(|line| line.contains('\t')).next_back().expect("a line");
+                        let switch = last.split('\t').nth(1).expect("a position").parse().expect("a position");
+                        switches.push((switch, file.timeline));
                     }
                     kind => panic!("record of kind {kind:?}"),
                 }
@@ -49,7 +70,7 @@ impl Stored {
         attached.unregister("test").expect("unregistered");
         let begun = begun.expect("begun");
         let format = WalFormat::new(begun.major, begun.segment_bytes, begun.system_identifier).expect("a format");
-        Self { format, begin: begun.begin, bodies, end }
+        Self { format, begin: begun.begin, bodies, end, switches, chained }
     }
 
     pub fn bytes(&self) -> usize {
@@ -61,7 +82,8 @@ impl Stored {
         render(self.format, self.bodies.iter().map(Vec::as_slice))
     }
 
-    /// The same from the source's own WAL, by a filter that was never interrupted and was told the same by SQL.
+    /// The same from the source's own WAL, by a filter that was never interrupted and was told the same by SQL. `wal` begins
+    /// where the history does.
     pub fn expected(&self, map: CatalogMap, wal: &[u8]) -> Vec<u8> {
         let start = FramerStart { lsn: self.begin, timeline: TIMELINE, previous: None };
         let mut framer = Framer::new(self.format, start);
@@ -71,12 +93,19 @@ impl Stored {
         }
         let mut bodies = Bodies(self.format, Vec::new());
         // The frame that ends where the store does is the last: what comes behind it would close a run.
-        for chunk in wal[..self.end.bytes_since(self.begin) as usize].chunks(1 << 20) {
-            framer.push(framer.received_end(), chunk).expect("the source's WAL");
-            while let Some(frame) = framer.next().expect("the source's WAL") {
-                filter.take(&frame, &mut bodies).expect("nothing unknown");
+        let ends = self.switches.iter().map(|(switch, next)| (*switch, Some(*next))).chain([(self.end, None)]);
+        for (end, next) in ends {
+            let at = |lsn: Lsn| lsn.bytes_since(self.begin) as usize;
+            for chunk in wal[at(framer.received_end())..at(end)].chunks(1 << 20) {
+                framer.push(framer.received_end(), chunk).expect("the source's WAL");
+                while let Some(frame) = framer.next().expect("the source's WAL") {
+                    filter.take(&frame, &mut bodies).expect("nothing unknown");
+                }
+                bodies.1.extend(std::iter::from_fn(|| filter.next_body()).map(|body| body.bytes));
             }
-            bodies.1.extend(std::iter::from_fn(|| filter.next_body()).map(|body| body.bytes));
+            if let Some(next) = next {
+                framer.switch_timeline(next);
+            }
         }
         assert_eq!(framer.verified_end(), self.end, "the store ends with a record");
         filter.cut();
@@ -121,15 +150,28 @@ fn render<'a>(format: WalFormat, bodies: impl Iterator<Item = &'a [u8]>) -> Vec<
     out
 }
 
-/// The source's WAL from `begin` to `end`, which lies in its files.
-pub fn source_wal(source: &Postgres, format: WalFormat, begin: Lsn, end: Lsn) -> Vec<u8> {
-    let (mut at, mut bytes) = (begin, Vec::new());
-    while at < end {
-        let path = source.data_dir().join("pg_wal").join(format.segment_name(TIMELINE, at));
-        bytes.extend(std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display())));
-        at = Lsn::new(at.get() + u64::from(format.segment_bytes()));
+/// The source's WAL of a store's range, from files that lie in `folders`. Of two timelines the newer file holds both.
+pub fn source_wal(stored: &Stored, folders: &[PathBuf]) -> Vec<u8> {
+    let (mut at, mut bytes) = (stored.begin, Vec::new());
+    let timelines: Vec<TimelineId> = stored.switches.iter().rev().map(|switch| switch.1).chain([TIMELINE]).collect();
+    while at < stored.end {
+        let names = timelines.iter().map(|timeline| stored.format.segment_name(*timeline, at));
+        let paths = names.flat_map(|name| folders.iter().map(move |folder| folder.join(&name)));
+        let found = paths.filter_map(|path| std::fs::read(path).ok()).next();
+        bytes.extend(found.unwrap_or_else(|| panic!("no file in {folders:?} holds {at}")));
+        at = Lsn::new(at.get() + u64::from(stored.format.segment_bytes()));
     }
     bytes
+}
+
+/// What is stored is what the filter makes of the source's WAL.
+pub fn assert_equal(stored: &Stored, map: CatalogMap, wal: &[u8]) -> Vec<u8> {
+    let (rendered, expected) = (stored.rendered(), stored.expected(map, wal));
+    println!("{} bytes stored of {}", stored.bytes(), rendered.len());
+    assert_eq!(Lsn::new(stored.begin.get() + rendered.len() as u64), stored.end, "every position is where it was");
+    let place = rendered.iter().zip(&expected).position(|(ours, theirs)| ours != theirs);
+    assert!(place.is_none() && rendered.len() == expected.len(), "it differs at {place:?} from {}", stored.begin);
+    rendered
 }
 
 /// The first map, asked as capture asks it.

@@ -73,7 +73,7 @@ impl<D: Disk> Catalog<D> {
 
     /// Whether what was gathered is to be appended now.
     pub(super) fn is_due(&self, now: Instant) -> bool {
-        self.entries.wants_flush() || self.due_at().is_some_and(|at| at <= now)
+        self.entries.wants_flush() || self.saving.is_due() || self.due_at().is_some_and(|at| at <= now)
     }
 
     fn due_at(&self) -> Option<Instant> {

@@ -45,17 +45,20 @@ impl Saving {
         self.bytes += bytes as u64;
     }
 
-    fn is_due(&self) -> bool {
-        self.bytes >= SAVE_BYTES || (self.bytes > 0 && self.at.elapsed() >= SAVE_INTERVAL)
+    /// Whether a copy should be taken at the next cut.
+    pub(super) fn is_due(&self) -> bool {
+        let is_much = self.bytes >= SAVE_BYTES || (self.bytes > 0 && self.at.elapsed() >= SAVE_INTERVAL);
+        is_much && self.taken.is_none()
     }
 }
 
 impl<D: Disk> Catalog<D> {
     /// Right behind a cut: takes a copy where one is due, and saves the one that was taken once it is durable.
     pub(super) async fn save_when_due(&mut self, store: &Store<D>) -> Result<()> {
-        if self.saving.taken.is_none() && self.saving.is_due() {
-            self.saving.taken = self.entries.saved();
-            self.saving.bytes = 0;
+        if self.saving.is_due()
+            && let Some(copy) = self.entries.saved()
+        {
+            (self.saving.taken, self.saving.bytes) = (Some(copy), 0);
         }
         let durable = store.watermarks(StreamKind::Wal).durable_entry_end.lsn;
         self.entries.durable(durable);
