@@ -54,6 +54,22 @@ pub struct CaptureMetrics {
     acknowledged: AtomicU64,
     applied: AtomicU64,
     source: Mutex<Source>,
+    filtered: Mutex<Option<Filtered>>,
+}
+
+/// What the catalog profile's filter did since the daemon started, and what it knows now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Filtered {
+    /// WAL records kept, commits included.
+    pub records_kept: u64,
+    /// Of them commits that are stored as numbers.
+    pub plain_commits: u64,
+    /// WAL records that became part of a no-op.
+    pub records_dropped: u64,
+    /// Files of rewritten catalogs, and of what may be one.
+    pub files: u64,
+    /// Of them those that SQL has not judged yet.
+    pub candidate_files: u64,
 }
 
 #[derive(Debug, Default)]
@@ -68,6 +84,24 @@ struct Source {
 impl CaptureMetrics {
     fn source(&self) -> std::sync::MutexGuard<'_, Source> {
         self.source.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The filter saw more: counts are added, what it knows replaces what it knew.
+    pub fn filtered(&self, more: Filtered) {
+        let mut filtered = self.filtered.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = filtered.unwrap_or_default();
+        *filtered = Some(Filtered {
+            records_kept: before.records_kept + more.records_kept,
+            plain_commits: before.plain_commits + more.plain_commits,
+            records_dropped: before.records_dropped + more.records_dropped,
+            ..more
+        });
+    }
+
+    /// What the filter did; `None` where there is none, or none yet.
+    #[must_use]
+    pub fn filtered_so_far(&self) -> Option<Filtered> {
+        *self.filtered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A stream began at `from`.

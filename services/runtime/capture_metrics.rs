@@ -6,6 +6,7 @@ use segments::Lsn;
 
 use super::board::StateBoard;
 use crate::capture::CaptureMetrics;
+use crate::capture::metrics::Filtered;
 
 /// One stream at the moment of a scrape.
 pub(super) struct Stream {
@@ -19,6 +20,7 @@ pub(super) struct Stream {
     last_message_us: Option<u64>,
     received_bytes: u64,
     held_bytes: Option<u64>,
+    filtered: Option<Filtered>,
 }
 
 impl Stream {
@@ -35,6 +37,7 @@ impl Stream {
             last_message_us: counters.last_message_unix_us,
             received_bytes: counters.received_bytes,
             held_bytes: standing.held_bytes,
+            filtered: metrics.filtered_so_far(),
         }
     }
 }
@@ -81,7 +84,20 @@ pub(super) fn render(text: &mut String, streams: &[Stream]) -> Result {
     for stream in streams {
         writeln!(text, "walspool_capture_bytes_total{{stream=\"{}\"}} {}", stream.name, stream.received_bytes)?;
     }
-    Ok(())
+    filtered(text, streams)
+}
+
+/// What the catalog profile keeps; nothing in the full profile.
+fn filtered(text: &mut String, streams: &[Stream]) -> Result {
+    let Some(filtered) = streams.iter().find_map(|stream| stream.filtered) else { return Ok(()) };
+    writeln!(text, "# TYPE walspool_capture_wal_records counter")?;
+    writeln!(text, "# HELP walspool_capture_wal_records WAL records that the catalog profile has judged.")?;
+    for (result, count) in [("kept", filtered.records_kept), ("dropped", filtered.records_dropped)] {
+        writeln!(text, "walspool_capture_wal_records_total{{result=\"{result}\"}} {count}")?;
+    }
+    writeln!(text, "# TYPE walspool_capture_wal_candidate_files gauge")?;
+    writeln!(text, "# HELP walspool_capture_wal_candidate_files Files that are kept until SQL tells whose they are.")?;
+    writeln!(text, "walspool_capture_wal_candidate_files {}", filtered.candidate_files)
 }
 
 /// 1 for the state that a service is in, with its reason, by which an alert can tell.
@@ -104,6 +120,9 @@ mod tests {
         let metrics = CaptureMetrics::default();
         metrics.stream_began(Lsn::new(0x20));
         metrics.message(Lsn::new(0x30), 16);
+        let more = Filtered { records_kept: 3, records_dropped: 4, candidate_files: 2, ..Filtered::default() };
+        metrics.filtered(more);
+        metrics.filtered(Filtered { candidate_files: 1, ..more });
         let streams = [Stream::new("wal", &metrics, Some(Lsn::new(0x20)))];
         let mut text = String::new();
         render(&mut text, &streams).expect("rendered");
@@ -116,6 +135,9 @@ mod tests {
             "walspool_capture_connected{stream=\"wal\"} 1",
             "walspool_capture_bytes_total{stream=\"wal\"} 16",
             "# UNIT walspool_source_wal_held_bytes bytes",
+            "walspool_capture_wal_records_total{result=\"kept\"} 6",
+            "walspool_capture_wal_records_total{result=\"dropped\"} 8",
+            "walspool_capture_wal_candidate_files 1",
         ] {
             assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
         }

@@ -7,9 +7,10 @@ use spool::{CursorInfo, Hold, SegmentInfo};
 use super::board::readiness_of;
 use super::daemon::{Daemon, OpenStore};
 use super::state::{Service, ServiceState};
-use super::status::{ConsumerStatus, HoldStatus, LsnText, Status, TableStatus, WalStatus};
+use super::status::{CatalogStatus, ConsumerStatus, HoldStatus, LsnText, Status, TableStatus, WalStatus};
+use crate::capture::metrics::Filtered;
 use crate::capture::{CaptureMetrics, manifest};
-use crate::config::{APPLY_CONSUMER, Config};
+use crate::config::{APPLY_CONSUMER, Config, Profile};
 use crate::load::book::step_word;
 use crate::walsender::is_standby;
 
@@ -49,6 +50,10 @@ pub(super) fn wal(config: &Config, manifest: Option<&Manifest>, end: Position) -
         begin: origin.map(|origin| LsnText(origin.begin())),
         timeline: has_begun.then(|| end.timeline.get()),
         durable: has_begun.then_some(LsnText(end.lsn)),
+        catalog: (physical.profile == Profile::Catalog).then(|| CatalogStatus {
+            state_saved_at: origin.map(|origin| LsnText(origin.filter_at())),
+            ..CatalogStatus::default()
+        }),
         ..WalStatus::default()
     })
 }
@@ -57,6 +62,12 @@ pub(super) fn wal(config: &Config, manifest: Option<&Manifest>, end: Position) -
 fn wal_now(status: &mut WalStatus, metrics: &CaptureMetrics) {
     let (counters, standing) = (metrics.counters(), metrics.source_now());
     status.connected = counters.connected;
+    if let (Some(catalog), Some(filtered)) = (status.catalog.as_mut(), metrics.filtered_so_far()) {
+        let Filtered { records_kept, plain_commits, records_dropped, files, candidate_files } = filtered;
+        let state_saved_at = catalog.state_saved_at;
+        *catalog =
+            CatalogStatus { records_kept, plain_commits, records_dropped, files, candidate_files, state_saved_at };
+    }
     status.received = metrics.received().map(LsnText);
     status.acknowledged = metrics.acknowledged_lsn().map(LsnText);
     status.applied = metrics.applied_lsn().map(LsnText);

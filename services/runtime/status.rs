@@ -204,6 +204,8 @@ pub struct CaptureCounters {
 /// The physical stream.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct WalStatus {
+    /// The catalog profile's filter; `null` in the full profile.
+    pub catalog: Option<CatalogStatus>,
     /// `catalog` or `full`.
     pub profile: String,
     /// The slot; `null` without one.
@@ -242,6 +244,23 @@ pub struct WalStatus {
     pub appended_bytes: u64,
     /// Status updates sent to the source.
     pub feedback: u64,
+}
+
+/// What the catalog profile keeps. Counts since the daemon started; 0 while it is stopped.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CatalogStatus {
+    /// WAL records kept, commits included.
+    pub records_kept: u64,
+    /// Of them commits that are stored as numbers.
+    pub plain_commits: u64,
+    /// WAL records that became part of a no-op.
+    pub records_dropped: u64,
+    /// Files of rewritten catalogs, and of what may be one.
+    pub files: u64,
+    /// Of them those that SQL has not judged yet.
+    pub candidate_files: u64,
+    /// Up to here the filter's state is saved; a restart reads what is stored behind it.
+    pub state_saved_at: Option<LsnText>,
 }
 
 /// What apply did since the daemon started.

@@ -32,6 +32,45 @@ fn reason(status: &Value) -> &str {
     status["services"]["capture_wal"]["reason"].as_str().unwrap_or_default()
 }
 
+/// A user's file that is made while a catalog is locked is kept until SQL says whose it is, a second or so later.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_users_file_stops_being_kept_when_sql_tells() {
+    let world = catalog_world(18).await;
+    let mut daemon = world.run_until_ready().await;
+    let catalog = |status: &Value, field: &str| status["wal"]["catalog"][field].as_u64().unwrap_or(0);
+    let client = world.source.client(DATABASE).await.expect("session");
+    client
+        .batch_execute("BEGIN; LOCK TABLE pg_cast IN ACCESS EXCLUSIVE MODE; CREATE TABLE beside(id int)")
+        .await
+        .expect("made");
+    // An answer while the transaction is open says nothing of the file.
+    client.batch_execute("INSERT INTO beside SELECT generate_series(1, 100)").await.expect("written");
+    daemon.wait_for("a candidate", SOON, |status| catalog(status, "candidate_files") == 1).await.expect("comes");
+    client.batch_execute("COMMIT").await.expect("committed");
+    write_rows(&world.source, 10, 1).await;
+    let limit = LATER;
+    let start = std::time::Instant::now();
+    let status = loop {
+        // Decisions are taken with the next record.
+        write_rows(&world.source, 1, 1).await;
+        let status = world.launch.status().await.expect("status");
+        if catalog(&status, "candidate_files") == 0 {
+            break status;
+        }
+        assert!(start.elapsed() < limit, "SQL has not told in {limit:?}: {status}");
+        tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+    };
+    assert_eq!(catalog(&status, "files"), 0, "{status}");
+    let kept = catalog(&status, "records_kept");
+    client.batch_execute("INSERT INTO beside SELECT generate_series(1, 3000)").await.expect("written");
+    world.wait_level(&mut daemon, LATER).await;
+    let status = world.launch.status().await.expect("status");
+    assert!(catalog(&status, "records_kept") < kept + 1000, "its rows are dropped now: {status}");
+    assert!(catalog(&status, "records_dropped") > 3000, "{status}");
+    assert!(status["wal"]["catalog"]["state_saved_at"].is_string(), "{status}");
+    assert_eq!(daemon.terminate(SOON).await.expect("ended"), Some(0));
+}
+
 async fn it_is_never_a_synchronous_standby(major: u32) {
     let mut world = catalog_world(major).await;
     set_names(&mut world, &format!("FIRST 1 ({SLOT})")).await;

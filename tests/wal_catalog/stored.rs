@@ -57,7 +57,7 @@ impl Stored {
                         let file =
                             HistoryFile::decode(record.meta.kind, record.meta.schema, record.body).expect("a file");
                         let text = String::from_utf8(file.content).expect("text");
-                        let last = text.lines().filter(|line| line.contains('\t')).next_back().expect("a line");
+                        let last = text.lines().rfind(|line| line.contains('\t')).expect("a line");
                         let switch = last.split('\t').nth(1).expect("a position").parse().expect("a position");
                         switches.push((switch, file.timeline));
                     }

@@ -1,8 +1,10 @@
 //! What becomes of received WAL, by profile: every byte, or what concerns catalogs.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use replay::physical::{CatalogEntries, EntryRecord, FullEntries};
+use replay::wal::filter::FilterCounts;
 use replay::wal::{Decision, FilterState, WalFormat};
 use segments::{Lsn, TimelineId};
 use spool::Store;
@@ -13,6 +15,7 @@ use super::candidates::Candidates;
 use super::forms::StoredForms;
 use super::saving::Saving;
 use crate::capture::error::Result;
+use crate::capture::metrics::{CaptureMetrics, Filtered};
 
 /// In the catalog profile nobody's commit waits for us: WAL is gathered for so long, unless a catalog changed.
 const GATHER: Duration = Duration::from_millis(200);
@@ -32,6 +35,9 @@ pub(super) struct Catalog<D: Disk> {
     forms: StoredForms<D>,
     /// Since when there is something that was not appended.
     since: Option<Instant>,
+    metrics: Arc<CaptureMetrics>,
+    /// What the metrics were told.
+    told: FilterCounts,
     candidates: Candidates,
     judged: mpsc::UnboundedReceiver<(Lsn, Decision)>,
 }
@@ -43,13 +49,15 @@ impl<D: Disk> Catalog<D> {
         (format, timeline): (WalFormat, TimelineId),
         state: FilterState,
         body_bytes_max: usize,
+        metrics: Arc<CaptureMetrics>,
         (candidates, judged): (Candidates, mpsc::UnboundedReceiver<(Lsn, Decision)>),
     ) -> Self {
         let saving = Saving::begun(state.position());
         let entries = CatalogEntries::new(format, timeline, state, body_bytes_max);
         let forms = StoredForms::new(store.clone(), format);
-        let catalog = Self { entries, saving, forms, since: None, candidates, judged };
-        catalog.show_candidates();
+        let told = FilterCounts::default();
+        let mut catalog = Self { entries, saving, forms, since: None, metrics, told, candidates, judged };
+        catalog.show();
         catalog
     }
 
@@ -68,7 +76,7 @@ impl<D: Disk> Catalog<D> {
     pub(super) fn cut(&mut self) {
         self.entries.cut();
         self.since = None;
-        self.show_candidates();
+        self.show();
     }
 
     /// Whether what was gathered is to be appended now.
@@ -80,8 +88,17 @@ impl<D: Disk> Catalog<D> {
         self.since.map(|since| since + GATHER)
     }
 
-    fn show_candidates(&self) {
-        self.candidates.show(self.entries.state().map.candidates());
+    fn show(&mut self) {
+        let (now, map) = (self.entries.counts(), &self.entries.state().map);
+        let before = std::mem::replace(&mut self.told, now);
+        self.metrics.filtered(Filtered {
+            records_kept: now.kept - before.kept,
+            plain_commits: now.plain_commits - before.plain_commits,
+            records_dropped: now.dropped - before.dropped,
+            files: map.files().count() as u64,
+            candidate_files: map.candidates().count() as u64,
+        });
+        self.candidates.show(map.candidates());
     }
 }
 

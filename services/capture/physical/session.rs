@@ -52,7 +52,8 @@ fn entries<D: Disk>(context: &PhysicalContext<D>, start: &mut Start) -> (Entries
     let (candidates, (sender, judged)) = (Candidates::default(), mpsc::unbounded_channel());
     let judging = Companion(tokio::spawn(candidates.clone().judge(context.source.clone(), sender)));
     let from = (start.format, start.timeline);
-    let catalog = Catalog::new(&context.store, from, state, body_bytes_max, (candidates, judged));
+    let catalog =
+        Catalog::new(&context.store, from, state, body_bytes_max, Arc::clone(&context.metrics), (candidates, judged));
     (Entries::Catalog(Box::new(catalog)), Some(judging))
 }
 
