@@ -7,7 +7,7 @@ use setup::postgres::StopMode;
 
 use crate::support::{LATER, SOON, parse_lsn};
 use crate::wal::{SEGMENT_BYTES, assert_equal_to, wait_level, wait_until, write_rows};
-use crate::world::{Fed, Retention, equal, logged, replayed, restart, until_served};
+use crate::world::{Fed, Retention, assert_waldump, equal, logged, replayed, restart, until_served};
 
 on_every_major!(a_standby_lives_on_us_and_its_new_timeline_is_followed);
 
@@ -30,6 +30,8 @@ async fn a_standby_lives_on_us_and_its_new_timeline_is_followed(major: u32) {
     equal(&fed.world.source, &standby).await;
     assert!(logged(&standby, "from archive") > before, "whole segments were fetched: {}", standby.log_tail());
     fed.standby_status("first", "it streams again", |row| row["state"] == "streaming").await;
+
+    assert!(assert_waldump(&fed.world, "dumped").await > 4000, "every row is a record");
 
     // Killed under load, one after the other.
     for round in 0..2 {

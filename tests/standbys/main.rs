@@ -4,16 +4,21 @@
 //! |---|---|
 //! | `world.rs` | a source, the daemon with its walsender, standbys of it |
 //! | `full.rs` | full profile: an ordinary standby streams, fetches, streams; kills of both; promotion and the new timeline |
+//! | `catalog.rs` | catalog profile: a standby of catalogs streams and fetches rendered WAL through every kind of work and kills of both, and has the source's catalogs; `wal-fetch`, `export`, `dump`, `verify`, `pg_waldump` |
 //! | `slots.rs` | slots outlive restarts and keep what their standbys need; what is gone is refused by name |
 //! | `strangers.rs` | TCP with TLS and passwords, and 200 strangers at once beside a standby that streams |
 
+mod catalog;
+#[path = "../../replay/tests/wal/comparing.rs"]
+mod comparing;
+mod full;
+mod slots;
+mod strangers;
 #[path = "../support/mod.rs"]
 mod support;
 #[path = "../wal_capture/world.rs"]
 #[allow(dead_code, reason = "the suite of capture uses another part of it")]
 mod wal;
-
-mod full;
-mod slots;
-mod strangers;
+#[path = "../../replay/tests/wal/work.rs"]
+mod work;
 mod world;

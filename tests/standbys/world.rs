@@ -1,5 +1,6 @@
 //! A source whose WAL is captured, and standbys that know no other address than the daemon's.
 
+use std::collections::BTreeMap;
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -10,7 +11,7 @@ use setup::daemon::Walspool;
 use setup::postgres::{Postgres, touch};
 
 use crate::support::{LATER, SOON};
-use crate::wal::{DATABASE, World, wait_until};
+use crate::wal::{DATABASE, World, inspect, wait_until};
 
 /// A source, a daemon with `[walsender]`, and what standbys need to reach it.
 pub struct Fed {
@@ -44,13 +45,50 @@ pub fn prepare(world: &mut World, walsender: &str, retention: Retention) {
     }
 }
 
+/// The WAL that a store holds, laid out as files, is what `pg_waldump` of the source's major reads without complaint, and
+/// `dump` counts the same records. Returns how many there are.
+pub async fn assert_waldump(world: &World, name: &str) -> u64 {
+    let store = Path::new(&world.document.store);
+    let (exported, document) = world.export(name).await;
+    let position = |key: &str| document[key].as_str().expect("a position").to_owned();
+    let mut waldump = std::process::Command::new(world.source.installation().program("pg_waldump"));
+    waldump.arg("-p").arg(&exported).args(["-s", &position("begin"), "-e", &position("end")]);
+    let output = waldump.output().expect("pg_waldump runs");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    // It says where it begins if a record goes on there that began before.
+    let complaints: Vec<&str> = errors.lines().filter(|line| !line.contains("first record is after")).collect();
+    assert!(output.status.success() && complaints.is_empty(), "{name}: {errors}");
+    let mut theirs: BTreeMap<String, u64> = BTreeMap::new();
+    for line in String::from_utf8(output.stdout).expect("text").lines() {
+        let Some(manager) = line.strip_prefix("rmgr: ") else { continue };
+        *theirs.entry(manager.split_whitespace().next().expect("a name").to_owned()).or_default() += 1;
+    }
+    let end = position("end");
+    let dumped = inspect(&["--json", "dump", "--stream", "wal", "-z=record", "-e", &end], store).await;
+    assert_eq!(dumped.code, Some(0), "{}", dumped.stderr);
+    let counted: Value = serde_json::from_str(&dumped.stdout).expect("a document");
+    let ours = counted["events"].as_object().expect("counts").iter();
+    let ours: BTreeMap<String, u64> = ours
+        .filter(|(name, _)| !name.starts_with("wal_") && *name != "timeline_history")
+        .map(|(name, count)| (name.clone(), count.as_u64().expect("a number")))
+        .collect();
+    assert_eq!(ours, theirs, "{name}: dump and pg_waldump count the same records");
+    let verified = inspect(&["verify"], store).await;
+    assert_eq!(verified.code, Some(0), "{}{}", verified.stdout, verified.stderr);
+    ours.values().sum()
+}
+
 impl Fed {
     pub async fn start(major: u32, retention: Retention) -> Self {
         Self::with(major, "", retention).await
     }
 
     pub async fn with(major: u32, walsender: &str, retention: Retention) -> Self {
-        let mut world = World::start(major).await;
+        Self::on(World::start(major).await, walsender, retention).await
+    }
+
+    /// On a source that runs, and a document that says how it is captured.
+    pub async fn on(mut world: World, walsender: &str, retention: Retention) -> Self {
         prepare(&mut world, walsender, retention);
         let mut daemon = world.run_until_ready().await;
         until_served(&mut daemon).await;

@@ -41,7 +41,10 @@ pub(crate) fn run(common: &Common, selection: &Selection, show: Show, follow: bo
         start: plan.start,
         until: Until::new(selection.end, plan.entry_end),
         bodies: match kind {
-            StreamKind::Wal => Bodies::new(kind).with_wal(export::format(common, &registers)?, selection.xid),
+            StreamKind::Wal => {
+                let format = export::origin(common, &registers)?.map(|origin| origin.format);
+                Bodies::new(kind).with_wal(format, selection.xid)
+            }
             _ => Bodies::new(kind),
         },
         left: selection.limit.unwrap_or(u64::MAX),

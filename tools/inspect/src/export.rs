@@ -1,30 +1,33 @@
 //! `export --wal DIR`: the WAL of a store laid out as the files that PostgreSQL knows, for a recovery or for its own tools.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use replay::kind;
-use replay::physical::{HistoryFile, WalBytes};
-use replay::state::{Manifest, PhysicalOrigin};
+use replay::physical::Profile;
+use replay::state::Manifest;
+use replay::stored::{Given, StoredRecord, StoredWal};
 use replay::timeline;
 use replay::wal::WalFormat;
 use segments::{Lsn, Mark, RecordRef, StreamKind, TimelineId};
 use serde::Serialize;
 
-use crate::body::kind_name;
 use crate::cli::Common;
 use crate::files::{InspectError, stream};
 use crate::registers::Registers;
 use crate::walk::{Met, walk};
 use crate::{exit, output};
 
+/// WAL is made and written in pieces of this size.
+const PIECE_BYTES: usize = 1 << 20;
+
 #[derive(Serialize)]
 struct Document {
     schema_version: u32,
     folder: String,
+    profile: &'static str,
     begin: Option<String>,
     end: Option<String>,
     timeline: Option<u32>,
@@ -40,16 +43,26 @@ pub(crate) fn run(common: &Common, folder: &Path) -> Result<u8, InspectError> {
     let files = stream(&common.store, StreamKind::Wal)?.segments;
     let registers = Registers::read(&common.store);
     let mark = registers.stream(StreamKind::Wal).map_or_else(Mark::default, |marks| marks.mark);
-    let Some(format) = format(common, &registers)? else {
+    let Some(origin) = origin(common, &registers)? else {
         eprintln!("the store holds no WAL: its manifest names no physical source");
         return Ok(exit::NEGATIVE);
     };
     make(folder)?;
-    let mut export = Export { layout: Layout::new(folder, format), entry: None, end: None, faults: Vec::new() };
+    let mut export = Export {
+        layout: Layout::new(folder, origin.format),
+        wal: StoredWal::new(origin.format, origin.profile),
+        piece: Vec::new(),
+        end: None,
+        faults: Vec::new(),
+    };
+    // Those whose records went with the WAL around them.
+    for history in &origin.manifest.histories {
+        export.layout.history(history.timeline, &history.content)?;
+    }
     walk(&files, &mark, &mut |met| {
         match met {
             Met::Gap(file, fault) => {
-                export.entry = None;
+                export.wal.gap();
                 export.faults.push(format!("{}: {fault}", file.name()));
             }
             Met::Record(file, record) => {
@@ -62,7 +75,7 @@ pub(crate) fn run(common: &Common, folder: &Path) -> Result<u8, InspectError> {
         }
         Ok(true)
     })?;
-    export.end(common, folder)
+    export.end(common, folder, origin.profile)
 }
 
 fn make(folder: &Path) -> Result<(), InspectError> {
@@ -74,9 +87,16 @@ fn make(folder: &Path) -> Result<(), InspectError> {
     Ok(())
 }
 
-/// Whose WAL it is, by the newest manifest.
-pub(crate) fn format(common: &Common, registers: &Registers) -> Result<Option<WalFormat>, InspectError> {
-    let mut newest: Option<(Manifest, PhysicalOrigin)> = None;
+/// Whose WAL it is.
+pub(crate) struct Origin {
+    pub(crate) format: WalFormat,
+    pub(crate) profile: Profile,
+    manifest: Manifest,
+}
+
+/// What the newest manifest says of it; `None` where there is none that speaks of WAL.
+pub(crate) fn origin(common: &Common, registers: &Registers) -> Result<Option<Origin>, InspectError> {
+    let mut newest: Option<Manifest> = None;
     let mark = registers.stream(StreamKind::Manifest).map_or_else(Mark::default, |marks| marks.mark);
     let mut pieces = Vec::new();
     walk(&stream(&common.store, StreamKind::Manifest)?.segments, &mark, &mut |met| {
@@ -87,27 +107,27 @@ pub(crate) fn format(common: &Common, registers: &Registers) -> Result<Option<Wa
             pieces.extend_from_slice(record.body);
             if record.meta.last
                 && let Ok(manifest) = Manifest::decode(record.meta.kind, record.meta.schema, &pieces)
-                && let Some(origin) = manifest.physical.clone()
+                && manifest.physical.is_some()
             {
-                newest = Some((manifest, origin));
+                newest = Some(manifest);
             }
         }
         Ok(true)
     })?;
-    let Some((manifest, origin)) = newest else { return Ok(None) };
-    let format = WalFormat::new(origin.major, origin.segment_bytes, manifest.system_identifier);
-    format.map(Some).map_err(|error| InspectError::Usage(format!("the manifest names WAL that is not known: {error}")))
-}
-
-/// Where an entry that is not complete yet was begun, and how far it was laid out.
-struct OpenEntry {
-    end: Lsn,
+    let Some(manifest) = newest else { return Ok(None) };
+    let unknown = |what: String| InspectError::Usage(format!("the manifest names WAL that is not known: {what}"));
+    let Some(origin) = &manifest.physical else { return Ok(None) };
+    let format = WalFormat::new(origin.major, origin.segment_bytes, manifest.system_identifier)
+        .map_err(|error| unknown(error.to_string()))?;
+    let profile = origin.profile().ok_or_else(|| unknown("its profile".to_owned()))?;
+    Ok(Some(Origin { format, profile, manifest }))
 }
 
 struct Export {
     layout: Layout,
-    entry: Option<OpenEntry>,
-    /// End and timeline of the last complete entry.
+    wal: StoredWal,
+    piece: Vec<u8>,
+    /// End and timeline of what is complete: of the last entry, or in the catalog profile of the last run that was closed.
     end: Option<(Lsn, TimelineId)>,
     faults: Vec<String>,
 }
@@ -115,44 +135,39 @@ struct Export {
 impl Export {
     /// Lays out one record. The inner error is a fault of the store.
     fn record(&mut self, record: &RecordRef<'_>) -> io::Result<Result<(), String>> {
-        let meta = &record.meta;
-        match meta.kind {
-            kind::WAL_BEGIN => {
-                self.end = Some((meta.lsn, meta.timeline));
-                Ok(Ok(()))
-            }
-            kind::TIMELINE_HISTORY => match HistoryFile::decode(meta.kind, meta.schema, record.body) {
-                Ok(file) => self.layout.history(&file).map(Ok),
-                Err(error) => Ok(Err(error.to_string())),
-            },
-            kind::WAL_BYTES => match WalBytes::decode(meta.kind, meta.schema, record.body) {
-                Ok(wal) => self.bytes(record, &wal),
-                Err(error) => Ok(Err(error.to_string())),
-            },
-            other => Ok(Err(format!("{} cannot be laid out by this version", kind_name(other)))),
-        }
-    }
-
-    fn bytes(&mut self, record: &RecordRef<'_>, wal: &WalBytes<'_>) -> io::Result<Result<(), String>> {
-        let meta = &record.meta;
-        let expected = match (&self.entry, meta.first) {
-            (Some(open), false) => Some(open.end),
+        match self.wal.push(&StoredRecord::from(record)) {
+            Ok(Given::Begin(begin)) => self.end = Some((begin.begin, begin.timeline)),
+            Ok(Given::History(file)) => self.layout.history(file.timeline, &file.content)?,
             // The middle of an entry whose beginning is not there.
-            (None, false) => return Ok(Ok(())),
-            (_, true) => self.end.map(|(end, _)| end),
-        };
-        if let Some(expected) = expected.filter(|expected| *expected != wal.begin) {
-            return Ok(Err(format!("begins at {}, and the WAL before it ends at {expected}", wal.begin)));
-        }
-        self.layout.write(meta.timeline, wal.begin, wal.bytes)?;
-        self.entry = (!meta.last).then_some(OpenEntry { end: wal.end() });
-        if meta.last {
-            self.end = Some((wal.end(), meta.timeline));
+            Ok(Given::Rest) => {}
+            Ok(Given::Wal { .. }) => return self.bytes(record.meta.last),
+            Err(error) => return Ok(Err(error.to_string())),
         }
         Ok(Ok(()))
     }
 
-    fn end(mut self, common: &Common, folder: &Path) -> Result<u8, InspectError> {
+    fn bytes(&mut self, is_complete: bool) -> io::Result<Result<(), String>> {
+        loop {
+            let (at, timeline) = (self.wal.position(), self.wal.timeline());
+            self.piece.clear();
+            let more = match self.wal.read(&mut self.piece, PIECE_BYTES) {
+                Ok(more) => more,
+                Err(error) => return Ok(Err(error.to_string())),
+            };
+            if !self.piece.is_empty() {
+                self.layout.write(timeline, at, &self.piece)?;
+            }
+            if !more {
+                break;
+            }
+        }
+        if is_complete && self.wal.position() > Lsn::ZERO {
+            self.end = Some((self.wal.position(), self.wal.timeline()));
+        }
+        Ok(Ok(()))
+    }
+
+    fn end(mut self, common: &Common, folder: &Path, profile: Profile) -> Result<u8, InspectError> {
         let end = self.end;
         self.layout.finish(end.map_or(Lsn::ZERO, |(end, _)| end))?;
         for fault in &self.faults {
@@ -162,11 +177,12 @@ impl Export {
         let document = Document {
             schema_version: output::SCHEMA_VERSION,
             folder: folder.display().to_string(),
+            profile: profile.word(),
             begin: self.layout.begin.map(|begin| begin.to_string()),
             end: end.map(|(end, _)| end.to_string()),
             timeline: end.map(|(_, timeline)| timeline.get()),
             segments: self.layout.files.len(),
-            histories: self.layout.histories,
+            histories: self.layout.histories.len(),
             last_is_partial: end.is_some_and(|(end, _)| !end.get().is_multiple_of(segment_bytes)),
             faults: self.faults,
         };
@@ -203,18 +219,26 @@ struct Layout {
     /// Names that were made, with the position of their first byte.
     files: BTreeMap<String, Lsn>,
     open: Option<(String, File)>,
-    histories: usize,
+    histories: BTreeSet<TimelineId>,
 }
 
 impl Layout {
     fn new(folder: &Path, format: WalFormat) -> Self {
         let folder = folder.to_owned();
-        Self { folder, format, begin: None, timeline: None, files: BTreeMap::new(), open: None, histories: 0 }
+        Self {
+            folder,
+            format,
+            begin: None,
+            timeline: None,
+            files: BTreeMap::new(),
+            open: None,
+            histories: BTreeSet::new(),
+        }
     }
 
-    fn history(&mut self, file: &HistoryFile) -> io::Result<()> {
-        self.histories += 1;
-        std::fs::write(self.folder.join(timeline::file_name(file.timeline)), &file.content)
+    fn history(&mut self, timeline: TimelineId, content: &[u8]) -> io::Result<()> {
+        self.histories.insert(timeline);
+        std::fs::write(self.folder.join(timeline::file_name(timeline)), content)
     }
 
     fn write(&mut self, timeline: TimelineId, begin: Lsn, bytes: &[u8]) -> io::Result<()> {

@@ -1,6 +1,8 @@
 //! One segment by itself: every checksum, every padding byte, and what its records say about their order.
 
 use replay::physical::WalBytes;
+use replay::wal::Pieces;
+use replay::{BodyError, kind};
 use segments::{Footer, Lsn, Mark, RecordRef, SEGMENT_HEADER_BYTES, SegmentHeader, SegmentSummary, Seqno, TimelineId};
 
 use crate::files::{InspectError, SegmentFile};
@@ -131,19 +133,38 @@ impl Order {
     /// In `wal/` an entry begins where the last complete one ends, and each of its records where the one before ends.
     fn wal(&mut self, record: &RecordRef<'_>) {
         let meta = &record.meta;
-        let Ok(wal) = WalBytes::decode(meta.kind, meta.schema, record.body) else { return };
-        if let Some(next) = self.wal_next.filter(|next| *next != wal.begin) {
-            let what = format!("record {} begins at {}, and the WAL before it ends at {next}", meta.seqno, wal.begin);
-            self.faults.push(Fault { offset: Some(record.offset), records: None, what });
+        let mut fault = |what: String| self.faults.push(Fault { offset: Some(record.offset), records: None, what });
+        let (begin, end) = match wal_range(record) {
+            None => return,
+            Some(Ok(range)) => range,
+            Some(Err(error)) => return fault(format!("record {}: {error}", meta.seqno)),
+        };
+        if let Some(next) = self.wal_next.filter(|next| *next != begin) {
+            fault(format!("record {} begins at {begin}, and the WAL before it ends at {next}", meta.seqno));
         }
-        if wal.end() != meta.lsn {
-            let what = format!("record {} has LSN {}, and its WAL ends at {}", meta.seqno, meta.lsn, wal.end());
-            self.faults.push(Fault { offset: Some(record.offset), records: None, what });
+        if end != meta.lsn {
+            fault(format!("record {} has LSN {}, and its WAL ends at {end}", meta.seqno, meta.lsn));
         }
         if meta.first && self.first.is_none() {
-            self.wal_begin = Some(wal.begin);
+            self.wal_begin = Some(begin);
         }
-        self.wal_next = Some(wal.end());
+        self.wal_next = Some(end);
+    }
+}
+
+/// The stretch of WAL that a record stands for, in either profile; `None` for what is no WAL.
+fn wal_range(record: &RecordRef<'_>) -> Option<Result<(Lsn, Lsn), BodyError>> {
+    let meta = &record.meta;
+    match meta.kind {
+        kind::WAL_BYTES => {
+            let wal = WalBytes::decode(meta.kind, meta.schema, record.body).ok()?;
+            Some(Ok((wal.begin, wal.end())))
+        }
+        kind::WAL_PIECES => Some(Pieces::new(record.body).and_then(|mut pieces| {
+            while pieces.next()?.is_some() {}
+            Ok(pieces.range())
+        })),
+        _ => None,
     }
 }
 
