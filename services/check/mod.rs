@@ -3,7 +3,7 @@
 //!
 //! Reading order: `connect` (how a failed connection becomes a finding), `catalog` (what is read about tables),
 //! `source`, `publication`, `tables`, `slot`, `physical` (the source), `target`, `columns`, `progress`, `triggers` (the target),
-//! `store`, `existing_store` and `filesystem`, `ddl` and `types` (the SQL for what is missing).
+//! `store`, `existing_store` and `filesystem`, `ddl` and `types` (the SQL for what is missing), `walsender` (what standbys are let in by).
 //!
 //! `walspool check` runs everything. `run` runs the same functions at its start ([`for_run`]) without those about slot
 //! and store, because capture decides about both at every connection, from the same facts, and has states for them.
@@ -27,6 +27,7 @@ mod tables;
 mod target;
 mod triggers;
 mod types;
+mod walsender;
 
 use tokio_postgres::Client;
 
@@ -100,6 +101,7 @@ pub async fn for_apply(config: &Config) -> Findings {
 async fn check(config: &Config, scope: Scope) -> Findings {
     let mut findings = Findings::default();
     secrets::check(config, &mut findings);
+    walsender::check(config, &mut findings);
     let store = match scope {
         Scope::Check => Some(store::check(config, &mut findings)),
         Scope::Run | Scope::Capture => {

@@ -8,7 +8,7 @@ use setup::account::{give, scratch_folder, server_account};
 use setup::on_every_major;
 use setup::postgres::{Postgres, StopMode};
 
-use crate::comparing::{assert_content, assert_equal_catalogs, everything, wait_for};
+use crate::comparing::{assert_equal_catalogs, everything, wait_for};
 use crate::support::{LATER, SOON, parse_lsn};
 use crate::wal::{SEGMENT_BYTES, World, source_options};
 use crate::work;
@@ -42,8 +42,9 @@ async fn a_standby_of_catalogs_lives_on_what_is_rendered(major: u32) {
     let settings = [
         ("hot_standby", "on"),
         ("allow_in_place_tablespaces", "on"),
-        ("max_standby_archive_delay", "0"),
-        ("max_standby_streaming_delay", "0"),
+        // Longer than comparing takes, which a pruned page would end otherwise.
+        ("max_standby_archive_delay", "60s"),
+        ("max_standby_streaming_delay", "60s"),
     ];
     let mut standby = fed.standby("shadow", &settings);
     standby.start_again().await.expect("the standby starts");
@@ -88,7 +89,13 @@ async fn a_standby_of_catalogs_lives_on_what_is_rendered(major: u32) {
     wait_for(&standby, status["walsender"]["end"].as_str().expect("told").parse().expect("a position")).await;
     assert!(everything(tablespace.path()) == untouched, "{major}: the source's tablespace is as it was");
     standby.stop(StopMode::Fast).await.expect("stopped");
-    assert_content(&standby);
+    for complaint in ["PANIC", "WARNING", "invalid record", "invalid page", "invalid magic", "incorrect"] {
+        let log = std::fs::read_to_string(standby.log_path()).expect("a log");
+        // Zeros are where a standby's own WAL ends when it starts, and tablespaces that are no links are only told of.
+        let is_usual = |line: &str| line.ends_with("got 0") || line.contains("found in pg_tblspc");
+        let lines: Vec<&str> = log.lines().filter(|line| line.contains(complaint) && !is_usual(line)).collect();
+        assert!(lines.is_empty(), "{major}: {lines:?}");
+    }
 
     assert!(assert_waldump(&fed.world, "dumped").await > 1000, "kept records and runs of no-ops");
     assert_files_are_fetched(&fed, &fed.world.folder.path().join("dumped")).await;

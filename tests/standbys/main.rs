@@ -10,6 +10,7 @@
 
 mod catalog;
 #[path = "../../replay/tests/wal/comparing.rs"]
+#[allow(dead_code, reason = "a standby that is killed has more to say than one that is not")]
 mod comparing;
 mod full;
 mod slots;
