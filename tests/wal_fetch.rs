@@ -235,6 +235,29 @@ fn whole_segments_come_from_sealed_and_active_files_beside_a_writer_and_without_
     }
 }
 
+/// The record of a history file goes with the WAL around it; a standby asks for the file for as long as there is WAL.
+#[test]
+fn a_history_outlives_the_wal_around_it() {
+    let place = Place::filled();
+    let store = place.store.as_ref().expect("open");
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    loop {
+        store.retain().expect("a pass");
+        let oldest = store.marks().stream(StreamKind::Wal).start.entry_end;
+        if oldest > Lsn::new(SWITCH) {
+            break;
+        }
+        assert!(std::time::Instant::now() < deadline, "nobody holds WAL, and it stays from {oldest} on");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    let removed = place.fetch(&["000000020000000000000103"]);
+    assert_eq!(removed, (Some(200), None), "the segment with the switch is gone");
+    let (code, history) = place.fetch(&["00000002.history"]);
+    assert_eq!(code, Some(0));
+    assert!(history.is_some_and(|history| history.0.starts_with(b"1\t")));
+    assert_eq!(place.fetch(&["00000003.history"]), (Some(1), None), "one that never was");
+}
+
 #[test]
 fn whatever_is_wrong_is_never_taken_for_the_end() {
     let mut place = Place::filled();
