@@ -159,6 +159,6 @@ pub use recovery::{Decision, RecoveredSegment, RecoveryReport, Row, StreamEnd};
 pub use registry::{CursorPlan, PinInfo, Registry, RestartpointInfo, SeekTo};
 pub use retention::{Hold, Holder, RetentionReport};
 pub use shared::Drive;
-pub use store::{StateEntry, Store, SystemStore};
+pub use store::{StateEntry, Store, SystemStore, WakeCounts};
 pub use stream::{RecordInput, SegmentInfo, SegmentState, StreamState};
 pub use watermark::Watermarks;

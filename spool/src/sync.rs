@@ -50,12 +50,14 @@ impl WaitWord {
         assert!(before > 0, "as many wake as slept");
     }
 
-    /// Wakes all who wait. Costs a call only where somebody does.
-    pub(crate) fn wake_all(&self) {
+    /// Wakes all who wait. Costs a call only where somebody does: then it is true.
+    pub(crate) fn wake_all(&self) -> bool {
         self.word.fetch_add(1, Ordering::SeqCst);
-        if self.sleepers.load(Ordering::SeqCst) > 0 {
+        let has_sleepers = self.sleepers.load(Ordering::SeqCst) > 0;
+        if has_sleepers {
             self.wake_sleepers();
         }
+        has_sleepers
     }
 }
 

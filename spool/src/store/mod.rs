@@ -43,6 +43,17 @@ impl<D: Disk> Clone for Store<D> {
     }
 }
 
+/// How often threads were woken for groups: what a store under load costs most of where processors are few.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct WakeCounts {
+    /// Groups that became durable, of all streams.
+    pub groups: u64,
+    /// Calls that woke the producers who slept for a group: one at most for each.
+    pub waiters: u64,
+    /// Times that the committer's thread was woken to take one.
+    pub committer: u64,
+}
+
 #[derive(Debug)]
 struct Inner<D: Disk> {
     shared: Arc<Shared<D>>,
@@ -125,6 +136,16 @@ impl<D: Disk> Store<D> {
     #[must_use]
     pub fn failure(&self) -> Option<Error> {
         self.shared().failure()
+    }
+
+    /// How often threads were woken for groups since the store was opened.
+    #[must_use]
+    pub fn wake_counts(&self) -> WakeCounts {
+        let shared = self.shared();
+        let counts = shared.streams.iter().map(|stream| stream.group_and_wake_counts());
+        let (groups, waiters) = counts.fold((0, 0), |sum, count| (sum.0 + count.0, sum.1 + count.1));
+        assert!(waiters <= groups, "one call wakes all who wait for a group");
+        WakeCounts { groups, waiters, committer: shared.hub.wake_count() }
     }
 
     pub(crate) fn shared(&self) -> &Arc<Shared<D>> {

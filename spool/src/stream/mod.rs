@@ -63,6 +63,9 @@ pub(crate) struct Stream<F> {
     groups: [WaitWord; GROUP_WORDS],
     /// Last durable record, as the front says: for those who wait for theirs, without the front's lock.
     durable_record: AtomicU64,
+    /// Groups that became durable, and calls that woke those who slept for one.
+    group_count: AtomicU64,
+    wake_count: AtomicU64,
     room: Notify,
     state: watch::Sender<StreamState>,
     table: Mutex<SegmentTable>,
@@ -108,6 +111,8 @@ impl<F> Stream<F> {
             changes: WaitWord::default(),
             groups: Default::default(),
             durable_record: AtomicU64::new(watermarks.durable.seqno.get()),
+            group_count: AtomicU64::new(0),
+            wake_count: AtomicU64::new(0),
             room: Notify::new(),
             state: watch::Sender::new(state),
             table: Mutex::new(table),
@@ -151,6 +156,15 @@ impl<F> Stream<F> {
 
     pub(crate) fn watch(&self) -> watch::Receiver<StreamState> {
         self.state.subscribe()
+    }
+
+    /// Groups that became durable since the store was opened, and calls that woke those who slept for one.
+    pub(crate) fn group_and_wake_counts(&self) -> (u64, u64) {
+        // In this order: a group is counted before its waiters are woken.
+        let wakes = self.wake_count.load(Ordering::SeqCst);
+        let groups = self.group_count.load(Ordering::SeqCst);
+        assert!(wakes <= groups, "{wakes} calls for {groups} groups");
+        (groups, wakes)
     }
 
     pub(crate) fn room(&self) -> &Notify {
@@ -203,9 +217,12 @@ impl<F> Stream<F> {
         let durable_groups = first_group..front.first_group();
         assert!(!durable_groups.is_empty(), "a group becomes durable as a whole");
         drop(front);
-        for number in durable_groups.take(GROUP_WORDS) {
-            self.groups[number as usize % GROUP_WORDS].wake_all();
-        }
+        let count = durable_groups.end - durable_groups.start;
+        self.group_count.fetch_add(count, Ordering::SeqCst);
+        let words = durable_groups.take(GROUP_WORDS).map(|number| &self.groups[number as usize % GROUP_WORDS]);
+        let woken = words.filter(|word| word.wake_all()).count() as u64;
+        assert!(woken <= count, "one call wakes all who wait for a group");
+        self.wake_count.fetch_add(woken, Ordering::SeqCst);
         self.changes.wake_all();
         self.room.notify_waiters();
         true
@@ -224,7 +241,9 @@ impl<F> Stream<F> {
             assert!(state.closed || state.poisoned.is_some(), "whoever watches sees the end");
         });
         drop(front);
-        self.groups.iter().for_each(WaitWord::wake_all);
+        for word in &self.groups {
+            word.wake_all();
+        }
         self.changes.wake_all();
         self.room.notify_waiters();
     }

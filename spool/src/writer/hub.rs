@@ -1,6 +1,6 @@
 //! Where the committer's thread sleeps, and how it is woken: at most once per group.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::stream::lock;
 use crate::sync::{Condvar, Mutex, PoisonError};
@@ -17,6 +17,7 @@ struct HubState {
 pub(crate) struct Hub {
     /// As in the state: whoever finds it set has nothing to say.
     is_pending: AtomicBool,
+    wake_count: AtomicU64,
     state: Mutex<HubState>,
     wake: Condvar,
 }
@@ -35,8 +36,14 @@ impl Hub {
         if state.sleeping {
             state.sleeping = false;
             drop(state);
+            self.wake_count.fetch_add(1, Ordering::Relaxed);
             self.wake.notify_one();
         }
+    }
+
+    /// Times that the thread was woken.
+    pub(crate) fn wake_count(&self) -> u64 {
+        self.wake_count.load(Ordering::Relaxed)
     }
 
     /// Ends the thread's loop.
@@ -74,5 +81,6 @@ mod tests {
         assert!(hub.wait());
         hub.stop();
         assert!(!hub.wait());
+        assert_eq!(hub.wake_count(), 0, "nobody slept");
     }
 }

@@ -1,6 +1,7 @@
 //! Measurements that need a process of their own, or a disk that is not the system's. Each answers with one JSON document.
 
 mod backlog;
+mod clock;
 mod follow;
 mod idle;
 mod open;
@@ -28,6 +29,21 @@ pub enum Piece {
         /// Threads
         #[arg(long)]
         producers: usize,
+        /// Bytes of a body
+        #[arg(long)]
+        body: usize,
+        /// How long
+        #[arg(long)]
+        seconds: f64,
+    },
+    /// The device alone under records that come by the clock
+    Clock {
+        /// Where the file goes
+        #[arg(long)]
+        dir: PathBuf,
+        /// Records a second
+        #[arg(long)]
+        rate: f64,
         /// Bytes of a body
         #[arg(long)]
         body: usize,
@@ -108,6 +124,7 @@ pub fn run(piece: &Piece) -> Result<Value, BenchError> {
     let time = |seconds: &f64| Duration::from_secs_f64(*seconds);
     match piece {
         Piece::Idle { dir, producers, body, seconds } => idle::measure(dir, *producers, *body, time(seconds)),
+        Piece::Clock { dir, rate, body, seconds } => clock::measure(dir, *rate, *body, time(seconds)),
         Piece::Rotation { dir, seconds } => rotation::measure(dir, time(seconds)),
         Piece::Tail { dir, readers, count, body, waiting, seconds } => {
             let load = tail::Writer { body_bytes: *body, waiting: *waiting, duration: time(seconds) };

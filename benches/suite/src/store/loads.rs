@@ -80,13 +80,24 @@ pub(super) fn saturated(plan: &Plan) -> Vec<Outcome> {
 pub(super) fn by_the_clock(plan: &Plan) -> Vec<Outcome> {
     let seconds = plan.seconds(4.0).to_string();
     let arguments = ["append", "--producers", "8", "--rate", "5000", "--body", "1KiB", "--seconds", &seconds];
-    let rounds = Rounds::bench(plan, &arguments, None);
+    let (folder, alone_seconds) = (plan.folder.display().to_string(), plan.seconds(2.0).to_string());
+    let alone_arguments = ["clock", "--dir", &folder, "--rate", "5000", "--body", "1024", "--seconds", &alone_seconds];
+    let (mut rounds, mut alone) = (Rounds::default(), Rounds::default());
+    for _ in 0..plan.rounds() {
+        rounds.own_round(plan, &arguments);
+        alone.piece_round(plan, &alone_arguments);
+    }
+    let beside = [
+        alone.beside("the device alone, by the same clock, p99", "/latency/p99_us", "us"),
+        alone.beside("the device alone, by the same clock, p99", "/p99_in_cycles", "cycles"),
+    ];
+    let beside = device(&rounds).into_iter().chain(beside.into_iter().flatten()).collect();
     let in_cycles = |pointer| {
         let cycles = rounds.figures("/beside/cell/latency/p50_us");
         rounds.figures(pointer).into_iter().zip(cycles).map(|(found, cycle)| found / cycle).collect()
     };
     vec![
-        rounds.outcome("store.5.p99", in_cycles("/latency/p99_us"), device(&rounds)),
+        rounds.outcome("store.5.p99", in_cycles("/latency/p99_us"), beside),
         rounds.outcome("store.5.p999", in_cycles("/latency/p999_us"), Vec::new()),
     ]
 }

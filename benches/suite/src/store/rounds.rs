@@ -50,7 +50,7 @@ impl Rounds {
         rounds
     }
 
-    fn own_round(&mut self, plan: &Plan, arguments: &[&str]) {
+    pub(super) fn own_round(&mut self, plan: &Plan, arguments: &[&str]) {
         let folder = plan.folder.display().to_string();
         let all = ["--json", "bench"].iter().chain(arguments).map(|argument| (*argument).to_owned());
         let all: Vec<String> = all.chain(["--dir".to_owned(), folder]).collect();
