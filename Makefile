@@ -16,7 +16,7 @@ PROGRAMS := walspool walspool-inspect
 TAIL_SEEDS := $(if $(filter command% environment%,$(origin SEEDS)),$(SEEDS),100000)
 
 .DEFAULT_GOAL := help
-.PHONY: help build install demo crash sim damage tail fuzz test test-big test-schedules stress soak-cursors kill-wal zero-loss lint format bench bench-store bench-wal servers clean distclean planted
+.PHONY: help build install demo demo-shadow crash sim damage tail fuzz test test-big test-schedules stress soak-cursors kill-wal zero-loss kill-shadow chaos-shadow lint format bench bench-store bench-wal servers clean distclean planted
 
 help: ## print this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-18s %s\n", $$1, $$2 }'
@@ -31,6 +31,10 @@ install: build ## install them into PREFIX/bin (PREFIX=/usr/local)
 demo: ## prove the main job on real PostgreSQL (KEEP=dir leaves store, config and logs there)
 	$(CARGO) build --release -p walspool -p walspool-inspect -p walspool-demo
 	@$(OUT)/walspool-demo $(if $(KEEP),--keep "$(KEEP)")
+
+demo-shadow: ## a standby of catalogs, made and fed by walspool, equal to its source under DDL; under two minutes after the build
+	$(CARGO) build --release -p walspool -p walspool-inspect -p walspool-demo
+	@$(OUT)/walspool-demo --shadow
 
 test: ## every test, against real PostgreSQL 15 to 18, and a table of what was used
 	$(PYTHON) tools/setup/run_tests.py
@@ -80,6 +84,14 @@ kill-wal: ## kill -9 of walspool at random moments while it captures WAL, then e
 zero-loss: ## the source killed and its disk gone: every commit that was acknowledged comes back from the store (CYCLES=10; RECORD=1)
 	$(CARGO) build --release -p walspool -p walspool-inspect -p walspool-physical
 	@$(OUT)/walspool-physical zero-loss --cycles $(CYCLES) $(if $(RECORD),--record tests/results)
+
+kill-shadow: ## kill -9 of the shadow's server around its restartpoints, then every catalog against the source's (CYCLES=10; RECORD=1)
+	$(CARGO) build --release -p walspool -p walspool-inspect -p walspool-physical
+	@$(OUT)/walspool-physical kill-shadow --cycles $(CYCLES) $(if $(RECORD),--record tests/results)
+
+chaos-shadow: ## kill -9 of walspool, shadow and source in random order, nobody helps, then every catalog (CYCLES=10; RECORD=1)
+	$(CARGO) build --release -p walspool -p walspool-inspect -p walspool-physical
+	@$(OUT)/walspool-physical chaos-shadow --cycles $(CYCLES) $(if $(RECORD),--record tests/results)
 
 lint: ## formatting, clippy without a warning, and the repository's own rules
 	$(CARGO) fmt --all --check

@@ -1,7 +1,8 @@
 //! walspool's services: everything that knows configuration files, targets and commands.
 //!
 //! Reading order: `config` (what the operator asks for), `check` (whether the servers agree), `capture` and `load`
-//! (into the store), `apply` (out of it), `wal`, `fetch` and `walsender` (WAL out of it), `runtime` (how the services live and die), `cli` (how a command gets here).
+//! (into the store), `apply` (out of it), `wal`, `fetch` and `walsender` (WAL out of it), `shadow` (a standby that lives on it), `runtime`
+//! (how the services live and die), `cli` (how a command gets here).
 //! `services/README.md` says which file decides what.
 
 pub mod apply;
@@ -18,6 +19,7 @@ pub mod init;
 pub mod load;
 pub mod logging;
 pub mod runtime;
+pub mod shadow;
 pub mod verify;
 pub mod version;
 pub mod wal;

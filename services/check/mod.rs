@@ -2,7 +2,7 @@
 //! reports everything at once.
 //!
 //! Reading order: `connect` (how a failed connection becomes a finding), `catalog` (what is read about tables),
-//! `source`, `publication`, `tables`, `slot`, `physical` (the source), `target`, `columns`, `progress`, `triggers` (the target),
+//! `source`, `publication`, `tables`, `slot`, `physical`, `shadow` (the source), `target`, `columns`, `progress`, `triggers` (the target),
 //! `store`, `existing_store` and `filesystem`, `ddl` and `types` (the SQL for what is missing), `walsender` (what standbys are let in by).
 //!
 //! `walspool check` runs everything. `run` runs the same functions at its start ([`for_run`]) without those about slot
@@ -20,6 +20,7 @@ mod physical;
 mod progress;
 mod publication;
 mod secrets;
+mod shadow;
 mod slot;
 mod source;
 mod store;
@@ -31,7 +32,7 @@ mod walsender;
 
 use tokio_postgres::Client;
 
-use crate::config::Config;
+use crate::config::{Config, ShadowKind};
 use crate::finding::Finding;
 
 pub use filesystem::nearest_existing;
@@ -163,6 +164,12 @@ async fn check_source(
     };
     if config.source.physical.is_some() {
         physical::check(client, config, scope, store, findings).await?;
+    }
+    // `run` has states for what is wrong with a shadow, and its other services go on.
+    if scope == Scope::Check
+        && let Some(ShadowKind::Managed(managed)) = config.shadow.as_ref().map(|shadow| &shadow.kind)
+    {
+        shadow::check(client, managed, findings).await?;
     }
     if config.source.logical.is_none() {
         return Ok(None);

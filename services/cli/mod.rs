@@ -14,6 +14,7 @@ mod output;
 mod pin;
 mod preflight;
 mod run;
+mod shadow;
 mod slot;
 mod status;
 mod status_text;
@@ -57,7 +58,7 @@ struct Global {
     #[arg(long, global = true, value_name = "FORMAT", value_enum, default_value = "text")]
     log_format: LogFormat,
     /// What is logged: error, warn, info, debug, trace, off, or a list such as info,walspool::capture=debug
-    /// [default: info for run, capture and apply, warn otherwise]
+    /// [default: info for run, capture, apply and shadow, warn otherwise]
     #[arg(long, global = true, value_name = "LEVEL")]
     log_level: Option<String>,
 }
@@ -72,6 +73,7 @@ enum Command {
     Run(run::RunArgs),
     Capture(run::CaptureArgs),
     Apply(run::ApplyArgs),
+    Shadow(shadow::ShadowArgs),
     Status(status::StatusArgs),
     Verify(verify::VerifyArgs),
     #[command(subcommand)]
@@ -90,6 +92,7 @@ impl Command {
     fn default_log_level(&self) -> &'static str {
         match self {
             Self::Run(_) | Self::Capture(_) | Self::Apply(_) => "info",
+            Self::Shadow(args) if args.is_service() => "info",
             _ => "warn",
         }
     }
@@ -177,6 +180,7 @@ fn dispatch(cli: &Cli) -> Result<Exit, Failure> {
         Command::Run(args) => run::run(&cli.global, args),
         Command::Capture(args) => run::capture(&cli.global, args),
         Command::Apply(args) => run::apply(&cli.global, args),
+        Command::Shadow(args) => shadow::run(&cli.global, args),
         Command::Status(args) => status::run(&cli.global, args),
         Command::Verify(args) => verify::run(&cli.global, args),
         Command::Slot(command) => slot::run(&cli.global, command),

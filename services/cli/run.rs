@@ -57,7 +57,7 @@ pub(super) struct ApplyArgs {
 
 /// Flags of every long-running command.
 #[derive(Debug, Args)]
-struct ServiceArgs {
+pub(super) struct ServiceArgs {
     /// How long a reader that has caught up sleeps before it looks again
     #[arg(long, value_name = "MS", default_value_t = 250)]
     idle_poll_ms: u64,
@@ -73,7 +73,7 @@ struct ServiceArgs {
 }
 
 impl ServiceArgs {
-    fn options(&self, health_listen: Option<SocketAddr>) -> Result<RunOptions, Failure> {
+    pub(super) fn options(&self, global: &Global, health_listen: Option<SocketAddr>) -> Result<RunOptions, Failure> {
         if self.idle_poll_ms == 0 || self.retry_initial_ms == 0 {
             return Err(Failure::usage("--idle-poll-ms and --retry-initial-ms must be at least 1"));
         }
@@ -81,6 +81,7 @@ impl ServiceArgs {
             return Err(Failure::usage("--retry-max-ms must not be below --retry-initial-ms"));
         }
         Ok(RunOptions {
+            config_file: global.config_path()?,
             health_listen,
             idle_poll: Duration::from_millis(self.idle_poll_ms),
             retry_initial: Duration::from_millis(self.retry_initial_ms),
@@ -91,24 +92,24 @@ impl ServiceArgs {
 }
 
 pub(super) fn run(global: &Global, args: &RunArgs) -> Result<Exit, Failure> {
-    let options = args.service.options(args.health_listen)?;
+    let options = args.service.options(global, args.health_listen)?;
     let loaded = global.load()?;
     until_it_ends(crate::runtime::run(loaded.config, options, Role::Everything))
 }
 
 pub(super) fn capture(global: &Global, args: &CaptureArgs) -> Result<Exit, Failure> {
-    let options = args.service.options(args.health_listen)?;
+    let options = args.service.options(global, args.health_listen)?;
     let loaded = global.load()?;
     until_it_ends(crate::runtime::run(loaded.config, options, Role::Capture))
 }
 
 pub(super) fn apply(global: &Global, args: &ApplyArgs) -> Result<Exit, Failure> {
-    let options = args.service.options(args.health_listen)?;
+    let options = args.service.options(global, args.health_listen)?;
     let loaded = global.load()?;
     until_it_ends(crate::runtime::apply_apart(loaded.config, options))
 }
 
-fn until_it_ends(service: impl Future<Output = Result<Exit, Failure>>) -> Result<Exit, Failure> {
+pub(super) fn until_it_ends(service: impl Future<Output = Result<Exit, Failure>>) -> Result<Exit, Failure> {
     // One more than usual, because physical capture makes its groups durable on the thread that reads them: what answers
     // probes and keeps the source patient has a thread left while the disk stalls.
     let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get) + 1;

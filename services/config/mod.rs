@@ -20,6 +20,7 @@ mod reference;
 mod report;
 pub mod secret;
 mod section;
+mod shadow;
 pub mod units;
 mod validate;
 pub mod walsender;
@@ -36,4 +37,5 @@ pub use model::{
 pub use names::{TableName, quote_identifier, quote_literal};
 pub use options::RunOptions;
 pub use secret::{Secret, SecretError, SecretUrl};
+pub use shadow::{ExternalShadow, ManagedShadow, Shadow, ShadowBootstrap, ShadowKind};
 pub use walsender::{Walsender, WalsenderTcp, WalsenderUser};

@@ -12,6 +12,7 @@ use serde::Serialize;
 
 use super::names::TableName;
 use super::secret::SecretUrl;
+use super::shadow::Shadow;
 use super::units;
 use super::walsender::Walsender;
 
@@ -35,6 +36,9 @@ pub struct Config {
     pub dataset: Dataset,
     /// The store directory.
     pub store: StoreConfig,
+    /// The standby of catalogs; without it there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shadow: Option<Shadow>,
     /// The database that apply writes to; without it the daemon only captures.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target: Option<Target>,

@@ -14,8 +14,9 @@ use super::names::{TableName, check_id, check_identifier, check_slot_name};
 use super::reference::database_url;
 use super::report::{Report, shown};
 use super::section::Section;
-use super::walsender::walsender;
-use super::{units, validate};
+use super::shadow::ShadowKind;
+use super::walsender::{Walsender, walsender};
+use super::{shadow, units, validate};
 
 /// Reads the whole document.
 pub(crate) fn config(tree: &Tree, report: &Report) -> Option<Config> {
@@ -33,6 +34,7 @@ pub(crate) fn config(tree: &Tree, report: &Report) -> Option<Config> {
         required_section(&mut root, "dataset").map_or((None, None), dataset_and_tables)
     };
     let store = required_section(&mut root, "store").and_then(store);
+    let shadow = shadow::shadow(&mut root, environment, source.as_ref());
     let target = target(&mut root, environment, tables.as_deref());
     let retention = root.section_or_empty("retention").and_then(retention);
     let consumers = consumers(&mut root);
@@ -41,9 +43,11 @@ pub(crate) fn config(tree: &Tree, report: &Report) -> Option<Config> {
         validate::no_wal_to_send(&root);
     }
     let walsender = walsender(&mut root, environment, store.as_ref().map(|store| store.path.as_path()));
+    // A shadow of ours streams from our socket, whether others are served or not.
+    let is_needed = matches!(&shadow, Some(Some(shadow)) if matches!(shadow.kind, ShadowKind::Managed(_)));
+    let walsender = walsender.map(|found| found.or_else(|| is_needed.then(Walsender::default)));
     stream(&mut root);
     root.later("relay", "the relay to Kafka");
-    root.later("shadow", "shadow replay");
     root.later("apply", "settings of apply");
     root.finish();
 
@@ -53,6 +57,7 @@ pub(crate) fn config(tree: &Tree, report: &Report) -> Option<Config> {
         source: source?,
         dataset: dataset?,
         store: store?,
+        shadow: shadow?,
         target: target?,
         retention: retention?,
         consumers: consumers?,

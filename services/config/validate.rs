@@ -4,6 +4,7 @@ use super::model::{APPLY_CONSUMER, Config, Consumer, Table, TargetTable};
 use super::names::TableName;
 use super::report::{Report, shown};
 use super::section::{Section, nearest};
+use super::shadow::ShadowKind;
 use crate::finding::Finding;
 
 /// Longest path of a Unix socket: `sun_path` has 108 bytes and ends with a zero byte.
@@ -141,6 +142,23 @@ pub(crate) fn consumer(section: &Section<'_>, name: &str, has_target: bool, earl
 
 /// What concerns the whole.
 pub(crate) fn config(config: &Config, report: &Report) {
+    if let Some(ShadowKind::Managed(managed)) = config.shadow.as_ref().map(|shadow| &shadow.kind) {
+        let (ours, store) = (&managed.data_directory, &config.store.path);
+        let walsender = config.walsender.clone().unwrap_or_default();
+        let socket = walsender.socket_directory(config).join(format!(".s.PGSQL.{}", walsender.port));
+        let bytes = socket.as_os_str().len();
+        if bytes > SOCKET_PATH_BYTES_MAX {
+            let message =
+                format!("the path of the socket that the shadow streams from has {bytes} bytes, 107 are allowed");
+            let finding = Finding::error("config_invalid_value", "walsender.socket_directory", message);
+            report.push(finding.with_remedy("set a short one under [walsender]"));
+        }
+        if ours.starts_with(store) || store.starts_with(ours) {
+            let message = format!("the shadow's folder and the store ({}) lie in one another", store.display());
+            let finding = Finding::error("config_invalid_value", "shadow.data_directory", message);
+            report.push(finding.with_remedy("give each a folder of its own"));
+        }
+    }
     let socket = config.control_socket();
     let bytes = socket.as_os_str().len();
     if bytes > SOCKET_PATH_BYTES_MAX {

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use tracing::Level;
 
-use super::state::{Readiness, Reason, Service, ServiceState};
+use super::state::{Readiness, Reason, Service, ServiceState, ShadowState};
 
 /// What one service says about itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -100,6 +100,24 @@ impl Report {
     #[must_use]
     pub fn finished(detail: impl Into<String>) -> Self {
         Self::new(ServiceState::Stopped, Readiness::Ready, None, Some(detail.into()))
+    }
+
+    /// The shadow's: what serves readers is running, what waits for others is blocked.
+    #[must_use]
+    pub fn of_shadow(shadow: ShadowState, reason: Option<Reason>, detail: String) -> Self {
+        let (state, readiness) = match shadow {
+            ShadowState::Streaming => return Self::running(),
+            ShadowState::Conflict => (ServiceState::Running, Readiness::Degraded),
+            ShadowState::CatchingUp => (ServiceState::Running, Readiness::NotReady),
+            ShadowState::WaitingForWal => (ServiceState::Running, Readiness::Blocked),
+            ShadowState::Bootstrapping | ShadowState::RestartingForParameters => {
+                (ServiceState::Starting, Readiness::NotReady)
+            }
+            ShadowState::Broken => (ServiceState::Failed, Readiness::NotReady),
+            // It was asked for: nobody is to be woken.
+            ShadowState::Stopped => (ServiceState::Stopped, Readiness::Ready),
+        };
+        Self::new(state, readiness, reason, Some(detail))
     }
 
     fn same_as(&self, other: &Self) -> bool {

@@ -12,6 +12,7 @@ use crate::capture::metrics::Filtered;
 use crate::capture::{CaptureMetrics, manifest};
 use crate::config::{APPLY_CONSUMER, Config, Profile};
 use crate::load::book::step_word;
+use crate::shadow::ShadowBoard;
 use crate::walsender::is_standby;
 
 /// The document of a running daemon.
@@ -26,6 +27,7 @@ pub(super) fn collect(daemon: &Daemon) -> Status {
     status.capture = daemon.capture.counters();
     status.apply = daemon.apply.as_ref().map(|statistics| statistics.snapshot());
     status.walsender = daemon.walsender.as_ref().map(|statistics| statistics.snapshot());
+    status.set_shadow(daemon.shadow.as_ref().map(ShadowBoard::status));
     status.source_received = daemon.capture.received().map(LsnText);
     status.acknowledged = daemon.capture.acknowledged_lsn().map(LsnText);
     status.drain = daemon.capture.drain().map(LsnText);

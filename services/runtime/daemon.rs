@@ -17,6 +17,7 @@ use crate::capture::budget::Budget;
 use crate::config::{Config, OnOverflow, RunOptions, StoreBackend, StoreConfig};
 use crate::failure::Failure;
 use crate::load::LedgerBook;
+use crate::shadow::ShadowBoard;
 use crate::walsender::WalsenderStatistics;
 
 /// One daemon.
@@ -32,6 +33,8 @@ pub(crate) struct Daemon {
     pub(crate) capture_wal: Option<Arc<CaptureMetrics>>,
     pub(crate) apply: Option<Arc<ApplyStatistics>>,
     pub(crate) walsender: Option<Arc<WalsenderStatistics>>,
+    /// The standby of catalogs.
+    pub(crate) shadow: Option<ShadowBoard>,
     pub(crate) retention: Arc<RetentionMetrics>,
     pub(crate) started_at_unix_us: u64,
     open: RwLock<Option<OpenStore>>,
@@ -63,6 +66,10 @@ impl Daemon {
             services.push(Service::Walsender);
             Arc::default()
         });
+        let shadow = config.shadow.as_ref().filter(|_| applies).map(|shadow| {
+            services.push(Service::Shadow);
+            ShadowBoard::new(&shadow.name, shadow.kind.word())
+        });
         Self {
             config: Arc::new(config),
             options,
@@ -73,6 +80,7 @@ impl Daemon {
             capture_wal,
             apply,
             walsender,
+            shadow,
             retention: Arc::default(),
             started_at_unix_us: unix_us_now(),
             open: RwLock::new(None),

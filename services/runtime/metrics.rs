@@ -8,7 +8,10 @@ use spool::Hold;
 use super::board::StateBoard;
 use super::capture_metrics::{self, Stream};
 use super::daemon::Daemon;
+use super::shadow_metrics;
 use super::walsender_metrics;
+use crate::shadow::ShadowBoard;
+use crate::walsender::WalsenderStatus;
 
 /// What `Content-Type` says of it.
 pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -19,14 +22,24 @@ pub(super) fn page(daemon: &Daemon) -> String {
     let retention = &daemon.retention;
     let mut text = String::new();
     let written = capture_metrics::render(&mut text, &streams(daemon))
+        .and_then(|()| shadow_metrics::render(&mut text, daemon.shadow.as_ref()))
         .and_then(|()| capture_metrics::states(&mut text, &daemon.board))
-        .and_then(|()| match &daemon.walsender {
-            Some(statistics) => walsender_metrics::render(&mut text, &statistics.snapshot()),
-            None => Ok(()),
-        })
+        .and_then(|()| standbys(&mut text, daemon.walsender.as_ref().map(|one| one.snapshot()), daemon.shadow.as_ref()))
         .and_then(|()| render(&mut text, &holds, retention.reclaimed_bytes(), retention.clock_anomalies()));
     written.expect("a String takes everything");
     text
+}
+
+/// The standbys that are served, and the shadow, wherever it runs.
+fn standbys(text: &mut String, served: Option<WalsenderStatus>, shadow: Option<&ShadowBoard>) -> std::fmt::Result {
+    if served.is_none() && shadow.is_none() {
+        return Ok(());
+    }
+    let mut standbys = served.unwrap_or_default();
+    if let Some(shadow) = shadow {
+        shadow_metrics::among_standbys(&mut standbys, &shadow.status());
+    }
+    walsender_metrics::render(text, &standbys)
 }
 
 fn streams(daemon: &Daemon) -> Vec<Stream> {
@@ -46,6 +59,15 @@ pub(super) fn page_of_services(board: &StateBoard) -> String {
     let mut text = String::new();
     capture_metrics::states(&mut text, board).expect("a String takes everything");
     text + "# EOF\n"
+}
+
+/// The page of a process that runs the shadow alone.
+pub(super) fn page_of_shadow(board: &StateBoard, shadow: &ShadowBoard) -> String {
+    let mut text = String::new();
+    let written =
+        shadow_metrics::render(&mut text, Some(shadow)).and_then(|()| standbys(&mut text, None, Some(shadow)));
+    written.expect("a String takes everything");
+    text + &page_of_services(board)
 }
 
 fn render(text: &mut String, holds: &[Hold], reclaimed_bytes: u64, clock_anomalies: u64) -> std::fmt::Result {

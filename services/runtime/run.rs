@@ -19,10 +19,10 @@ use super::daemon::{Daemon, OpenStore, store_options};
 use super::failures::reason_of;
 use super::generation::{Ended, Generation};
 use super::health::HealthServer;
-use super::lifecycle::{Phase, listen_for_signals};
+use super::lifecycle::{Phase, Shutdown, listen_for_signals};
 use super::metrics;
 use super::state::{Reason, Service};
-use super::{Backoff, Report, SplitMix};
+use super::{Backoff, BackoffLimits, Report, SplitMix, StateBoard};
 use crate::capture::manifest;
 use crate::check;
 use crate::config::{Config, RunOptions, SecretUrl};
@@ -31,6 +31,9 @@ use crate::failure::Failure;
 use crate::finding::Finding;
 use crate::load::LedgerBook;
 use crate::load::book::tables_never_loaded;
+use crate::shadow::feed::Upstream;
+use crate::shadow::{self, ShadowBoard, ShadowContext, StoreOpener};
+use crate::wal::WalStore;
 
 /// Which services the process that writes the store runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -59,7 +62,13 @@ pub async fn run(config: Config, options: RunOptions, role: Role) -> Result<Exit
     let control = started.control;
     let status_of = Arc::clone(&daemon);
     let control = tokio::spawn(async move { control.serve(move || collect(&status_of)).await });
+    let shadow = start_shadow(&daemon, started.generation.connections().0);
     let ended = generations(&daemon, started.generation, &started.options).await;
+    if let Some(shadow) = shadow {
+        // Its server ends within its share of the grace. Whatever ended the services ends it as well.
+        daemon.shutdown.advance(Phase::Draining);
+        let _ = tokio::time::timeout(daemon.options.shutdown_grace, shadow).await;
+    }
     health.abort();
     control.abort();
     // The control socket's file goes with the server, so the task is waited for.
@@ -95,6 +104,46 @@ async fn start(daemon: &Arc<Daemon>) -> Result<Started, Failure> {
         .map_err(|error| Failure::refused(format!("control socket {}: {error}", socket.display())))
         .map_err(|failure| failure.with_remedy("set [admin] control_socket to a path that this user may create"))?;
     Ok(Started { generation, options, health, control })
+}
+
+/// The shadow is no part of a generation: while the store is opened again its server goes on.
+fn start_shadow(daemon: &Arc<Daemon>, source: Conninfo) -> Option<tokio::task::JoinHandle<()>> {
+    let board = daemon.shadow.clone()?;
+    let opened = Arc::clone(daemon);
+    let opener: StoreOpener = Arc::new(move || opened.open().map(|open| WalStore::Here(open.store)));
+    let config = Arc::clone(&daemon.config);
+    let context =
+        shadow_context(config, &daemon.options, source, opener, daemon.board.clone(), board, daemon.shutdown.clone())?;
+    Some(tokio::spawn(shadow::run(context)))
+}
+
+/// What the shadow's service works with; `None` where none is configured.
+pub(super) fn shadow_context(
+    config: Arc<Config>,
+    options: &RunOptions,
+    source: Conninfo,
+    opener: StoreOpener,
+    board: StateBoard,
+    shadow: ShadowBoard,
+    shutdown: Shutdown,
+) -> Option<ShadowContext> {
+    let wanted = config.shadow.clone()?;
+    let program = std::env::current_exe().unwrap_or_else(|_| "walspool".into());
+    // The server calls us from a folder of its own.
+    let config_file = std::path::absolute(&options.config_file).unwrap_or_else(|_| options.config_file.clone());
+    let upstream = Upstream::ours(&config, &wanted.name, &program, &config_file);
+    Some(ShadowContext {
+        config,
+        wanted,
+        source,
+        opener,
+        upstream,
+        board,
+        shadow,
+        shutdown,
+        backoff: BackoffLimits { initial: options.retry_initial, max: options.retry_max },
+        grace: options.shutdown_grace,
+    })
 }
 
 fn conninfos(config: &Config) -> Result<(Conninfo, Option<Conninfo>), Failure> {

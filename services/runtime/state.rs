@@ -69,6 +69,8 @@ spelled_enum! {
         Apply => "apply",
         /// Serving WAL to standbys.
         Walsender => "walsender",
+        /// The standby of catalogs.
+        Shadow => "shadow",
     }
 }
 
@@ -85,6 +87,28 @@ spelled_enum! {
         Stopped => "stopped",
         /// Cannot go on as things are; see the reason.
         Failed => "failed",
+    }
+}
+
+spelled_enum! {
+    /// Where the standby of catalogs is in its life.
+    ShadowState {
+        /// It is being made, or waits to be.
+        Bootstrapping => "bootstrapping",
+        /// It replays what it is behind.
+        CatchingUp => "catching_up",
+        /// It is level but for a moment.
+        Streaming => "streaming",
+        /// The source raised a parameter of which it needs as much.
+        RestartingForParameters => "restarting_for_parameters",
+        /// Nobody gives it the WAL that it needs next.
+        WaitingForWal => "waiting_for_wal",
+        /// A query, or somebody's pause, holds replay up.
+        Conflict => "conflict",
+        /// It cannot go on as things are.
+        Broken => "broken",
+        /// An operator stopped it, or nobody runs it.
+        Stopped => "stopped",
     }
 }
 

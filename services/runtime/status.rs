@@ -12,6 +12,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::board::Report;
 use super::state::{Readiness, Service};
+use crate::shadow::ShadowStatus;
 use crate::walsender::WalsenderStatus;
 
 /// Version of this document's shape.
@@ -119,6 +120,15 @@ pub struct Status {
     /// Standbys that stream from here; `null` where none are served.
     #[serde(default)]
     pub walsender: Option<WalsenderStatus>,
+    /// What the shadow has replayed; `null` without one, or where nobody knows.
+    #[serde(default)]
+    pub shadow_replay: Option<LsnText>,
+    /// Redo position of the shadow's last restartpoint.
+    #[serde(default)]
+    pub shadow_restartpoint: Option<LsnText>,
+    /// The standby of catalogs; `null` without one.
+    #[serde(default)]
+    pub shadow: Option<ShadowStatus>,
 }
 
 /// One configured table.
@@ -294,6 +304,13 @@ pub struct RowCounts {
 }
 
 impl Status {
+    /// Puts the shadow in, here and among the document's own positions.
+    pub(crate) fn set_shadow(&mut self, shadow: Option<ShadowStatus>) {
+        self.shadow_replay = shadow.as_ref().and_then(|shadow| shadow.replayed);
+        self.shadow_restartpoint = shadow.as_ref().and_then(|shadow| shadow.redo);
+        self.shadow = shadow;
+    }
+
     /// A document about which nothing is known yet but the names from the configuration.
     #[must_use]
     pub fn unknown(source_id: &str, store_path: &str) -> Self {
@@ -335,6 +352,9 @@ impl Status {
             wal: None,
             apply: None,
             walsender: None,
+            shadow_replay: None,
+            shadow_restartpoint: None,
+            shadow: None,
         }
     }
 }
@@ -361,7 +381,7 @@ mod tests {
     fn every_field_of_the_operators_page_is_there() {
         let page = "paused dbname databases tables rows_synced backfills_pending lag_bytes lag_seconds source_end \
             source_received durable acknowledged drain sink_ack holds source_wal_held_bytes store_bytes \
-            store_free_bytes backend source_swap_pending crossing_blocked_on";
+            store_free_bytes backend source_swap_pending crossing_blocked_on shadow_replay shadow_restartpoint";
         let json = serde_json::to_value(Status::unknown("a", "b")).expect("serialises");
         for name in page.split_whitespace() {
             assert!(json.get(name).is_some(), "{name} is missing");

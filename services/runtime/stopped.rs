@@ -33,6 +33,7 @@ pub fn status(config: &Config) -> Result<Status, Failure> {
         Some(store) => look(&mut status, config, store, path)?,
         None => None,
     };
+    status.set_shadow(crate::shadow::status::of_stopped(config));
     let ledger = ledger.unwrap_or_else(|| crate::load::book::new_ledger(config));
     tables(&mut status, config, &ledger, STOPPED);
     Ok(status)

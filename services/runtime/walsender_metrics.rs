@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt::{Result, Write};
 
 use super::metrics::escaped;
+use super::shadow_metrics::DISCONNECTED;
 use super::status::LsnText;
 use crate::walsender::{StandbyStatus, WalsenderStatus};
 
@@ -48,7 +49,8 @@ pub(super) fn render(text: &mut String, status: &WalsenderStatus) -> Result {
     }
     writeln!(text, "# TYPE walspool_shadow_connections gauge")?;
     writeln!(text, "# HELP walspool_shadow_connections Standbys that are connected.")?;
-    writeln!(text, "walspool_shadow_connections {}", status.standbys.len())?;
+    let is_connected = |one: &&StandbyStatus| one.state != DISCONNECTED;
+    writeln!(text, "walspool_shadow_connections {}", status.standbys.iter().filter(is_connected).count())?;
     writeln!(text, "# TYPE walspool_walsender_refused counter")?;
     writeln!(text, "# HELP walspool_walsender_refused Connections that were refused.")?;
     for (kind, count) in &status.refused {

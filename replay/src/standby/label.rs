@@ -2,11 +2,16 @@
 
 use segments::{Lsn, TimelineId};
 
+use crate::wal::PAGE_BYTES;
+use crate::wal::format::{LONG_PAGE_HEADER_BYTES, PAGE_HEADER_BYTES};
 use crate::walsender::segment_file_name;
 
 const START: &str = "START WAL LOCATION: ";
 const CHECKPOINT: &str = "CHECKPOINT LOCATION: ";
 const TIMELINE: &str = "START TIMELINE: ";
+/// Of a WAL record, and of its main part (`SizeOfXLogRecord`, `SizeOfXLogRecordDataHeaderShort`).
+const RECORD_HEADER_BYTES: usize = 24;
+const DATA_HEADER_BYTES: usize = 2;
 
 /// The content of a `backup_label`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -67,6 +72,33 @@ impl BackupLabel {
     }
 }
 
+/// Bytes from a checkpoint's record on that hold its redo position, page headers and all.
+pub const CHECKPOINT_BYTES: u64 = 160;
+
+/// The redo position in the record of a checkpoint. `wal` begins with the page that holds the record's start `at` and reaches
+/// [`CHECKPOINT_BYTES`] beyond it; `None` where there is no such record.
+#[must_use]
+pub fn redo_of_checkpoint(wal: &[u8], at: Lsn, wal_segment_bytes: u64) -> Option<Lsn> {
+    let begin = at.get() / PAGE_BYTES * PAGE_BYTES;
+    let wanted = RECORD_HEADER_BYTES + DATA_HEADER_BYTES + 8;
+    let mut record = Vec::with_capacity(wanted);
+    let mut position = at.get();
+    while record.len() < wanted {
+        // A record that reaches over a page's end goes on behind the next page's header.
+        if position.is_multiple_of(PAGE_BYTES) {
+            let is_first = position.is_multiple_of(wal_segment_bytes);
+            position += if is_first { LONG_PAGE_HEADER_BYTES } else { PAGE_HEADER_BYTES };
+        }
+        record.push(*wal.get(usize::try_from(position - begin).ok()?)?);
+        position += 1;
+    }
+    // `xl_info` and `xl_rmid` of XLOG's own checkpoints, and a main part whose length fits a byte.
+    let (info, manager, data) = (record[16] & 0xF0, record[17], record[RECORD_HEADER_BYTES]);
+    let is_checkpoint = manager == 0 && (info == 0 || info == 0x10) && data == 0xFF;
+    let redo: [u8; 8] = record[wanted - 8..].try_into().ok()?;
+    is_checkpoint.then_some(Lsn::new(u64::from_le_bytes(redo)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -89,6 +121,37 @@ mod tests {
             moved.text().starts_with("START WAL LOCATION: 16/B2FFFF00 (file 0000000300000016000000B2)\nCHECKPOINT")
         );
         assert_eq!(moved.text().lines().count(), LABEL.lines().count());
+    }
+
+    #[test]
+    fn the_redo_position_is_found_across_pages_and_segments() {
+        const SEGMENT: u64 = 1 << 20;
+        let mut record = vec![0; 114];
+        (record[0], record[16], record[24], record[25]) = (114, 0x10, 0xFF, 88);
+        record[26..34].copy_from_slice(&0x16_B374_D848_u64.to_le_bytes());
+        // At a page's start, in its middle, over its end, and over a segment's end.
+        for at in [0x5_0000 + 24, 0x5_0000 + 800, 0x5_2000 - 8, 0x5_2000 - 32, 0x10_0000 - 8] {
+            let begin = at / PAGE_BYTES * PAGE_BYTES;
+            let mut wal = vec![0xAA; (2 * PAGE_BYTES) as usize];
+            let mut position = at;
+            for byte in &record {
+                if position % PAGE_BYTES == 0 {
+                    position += if position % SEGMENT == 0 { 40 } else { 24 };
+                }
+                wal[(position - begin) as usize] = *byte;
+                position += 1;
+            }
+            wal.truncate((at - begin + CHECKPOINT_BYTES) as usize);
+            let found = redo_of_checkpoint(&wal, Lsn::new(at), SEGMENT);
+            assert_eq!(found, Some(Lsn::new(0x16_B374_D848)), "at {at:x}");
+            assert_eq!(
+                redo_of_checkpoint(&wal[..(at - begin) as usize + 30], Lsn::new(at), SEGMENT),
+                None,
+                "too short"
+            );
+            wal[(at - begin) as usize..].fill(0);
+            assert_eq!(redo_of_checkpoint(&wal, Lsn::new(at), SEGMENT), None, "no record");
+        }
     }
 
     #[test]

@@ -287,27 +287,48 @@ impl PidFile {
     }
 }
 
-/// Ends a server that an earlier walspool left in the folder.
+/// Ends a server that an earlier walspool left in the folder, and waits for what a killed one left: its processes notice by
+/// themselves that their postmaster is gone, and until then its shared memory cannot be used again. `true` where there was
+/// somebody.
 ///
 /// # Errors
-/// `TimedOut` where it does not end within `limit`.
+/// `TimedOut` where somebody does not end within `limit`.
 pub async fn stop_orphan(data_folder: &Path, limit: Duration) -> io::Result<bool> {
-    let Some(found) = PidFile::read(data_folder).filter(|found| found.is_alive(data_folder)) else { return Ok(false) };
     let begin = Instant::now();
-    signal(found.pid, libc::SIGINT);
+    let mut asked: Option<u32> = None;
     let mut hurried = false;
-    while found.is_alive(data_folder) {
-        if begin.elapsed() > limit {
-            let text = format!("the standby's server of an earlier run, process {}, does not end", found.pid);
-            return Err(io::Error::new(io::ErrorKind::TimedOut, text));
+    loop {
+        let left = working_in(data_folder);
+        if left.is_empty() {
+            return Ok(asked.is_some());
+        }
+        let postmaster = PidFile::read(data_folder).filter(|found| found.is_alive(data_folder));
+        let first = postmaster.map_or(left[0], |found| found.pid);
+        if asked.is_none() {
+            asked = Some(first);
+            signal(first, libc::SIGINT);
         }
         if begin.elapsed() > limit / 2 && !hurried {
-            signal(found.pid, libc::SIGQUIT);
+            left.iter().for_each(|pid| signal(*pid, libc::SIGQUIT));
             hurried = true;
+        }
+        if begin.elapsed() > limit {
+            let text = format!("the standby's server of an earlier run, process {first}, does not end");
+            return Err(io::Error::new(io::ErrorKind::TimedOut, text));
         }
         tokio::time::sleep(POLL).await;
     }
-    Ok(true)
+}
+
+/// Processes of the server's programs that work in a data folder.
+fn working_in(data_folder: &Path) -> Vec<u32> {
+    let (Ok(folder), Ok(entries)) = (data_folder.canonicalize(), fs::read_dir("/proc")) else { return Vec::new() };
+    let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let is_servers = |pid: &u32| {
+        fs::read_link(format!("/proc/{pid}/cwd")).is_ok_and(|works_in| works_in == folder)
+            && fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.trim() == "postgres")
+    };
+    pids.filter(is_servers).collect()
 }
 
 #[cfg(test)]

@@ -1,8 +1,9 @@
 //! The configuration as an operator meets it. `typos`: every key, one letter wrong. `secrets`: nothing leaks.
-//! `files`: `conf.d`, missing and broken files. `values`: what each key takes.
+//! `shadow`: the standby of catalogs. `files`: `conf.d`, missing and broken files. `values`: what each key takes.
 
 mod files;
 mod secrets;
+mod shadow;
 mod typos;
 mod values;
 
@@ -29,7 +30,7 @@ streaming = true
 
 [source.physical]
 slot = "walspool_retail_wal"
-profile = "full"
+profile = "catalog"
 restore_command = "cp /archive/%f %p"
 apply_consumers = ["apply"]
 
@@ -49,6 +50,15 @@ segment_bytes = "64MiB"
 backend = "auto"
 spill_memory_bytes = "64MiB"
 reserve_bytes = "256MiB"
+
+[shadow]
+kind = "managed"
+name = "shadow"
+data_directory = "/var/lib/walspool/shadow"
+postgres_bin = "/usr/lib/postgresql/18/bin"
+port = 5432
+bootstrap = "sql"
+settings = { shared_buffers = "64MB" }
 
 [target]
 kind = "postgres"

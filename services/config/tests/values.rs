@@ -18,7 +18,7 @@ fn the_full_document_is_read_as_written() {
     let logical = config.source.logical.as_ref().expect("logical");
     assert_eq!((logical.publication.as_str(), logical.slot.as_str()), ("walspool_retail", "walspool_retail"));
     let physical = config.source.physical.as_ref().expect("physical");
-    assert_eq!((physical.slot.as_deref(), physical.profile), (Some("walspool_retail_wal"), Profile::Full));
+    assert_eq!((physical.slot.as_deref(), physical.profile), (Some("walspool_retail_wal"), Profile::Catalog));
     assert_eq!(physical.restore_command.as_deref(), Some("cp /archive/%f %p"));
     assert_eq!(physical.apply_consumers, ["apply"]);
     assert_eq!(config.dataset.tables[1].key, ["order_id", "line"]);
@@ -140,7 +140,8 @@ fn the_walsender_is_a_socket_unless_all_that_tcp_needs_is_there() {
     let from = FULL.find("[walsender]").expect("there");
     let to = FULL.find("[stream]").expect("there");
     let with_block = |block: &str| format!("{}{block}{}", &FULL[..from], &FULL[to..]);
-    assert!(accepted(&with_block("")).walsender.is_none());
+    assert!(accepted(WAL_ALONE).walsender.is_none());
+    assert_eq!(accepted(&with_block("")).walsender, Some(Walsender::default()), "the shadow streams from it");
     let config = accepted(&with_block("[walsender]\n"));
     let walsender = config.walsender.as_ref().expect("configured");
     assert_eq!((walsender, walsender.tcp.is_none()), (&Walsender::default(), true));

@@ -2,7 +2,7 @@
 //!
 //! Reading order: [`stage`] (a source, its configuration, the daemon), [`stored`] (what the store's files hold, read without
 //! the store's own code), [`compare`] (against the source's files), [`receive`] (`pg_receivewal` beside us), [`equality`] (one
-//! life with restarts and a promotion), [`kill_wal`] and [`zero_loss`] (the marathons), [`results`] (what they leave).
+//! life with restarts and a promotion), [`kill_wal`], [`zero_loss`] and [`shadow`] (the marathons), [`results`] (what they leave).
 
 pub mod clients;
 pub mod compare;
@@ -11,6 +11,7 @@ pub mod kill_wal;
 pub mod random;
 pub mod receive;
 pub mod results;
+pub mod shadow;
 pub mod stage;
 pub mod stored;
 pub mod zero_loss;

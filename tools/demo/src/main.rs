@@ -1,4 +1,4 @@
-//! The main job on real PostgreSQL, verified: what `make demo` runs.
+//! The main job on real PostgreSQL, verified: what `make demo` runs; and [`shadow`], what `make demo-shadow` runs.
 //!
 //! One file a step: [`stage`] (1), [`load`] (2), [`kill`] (3), [`fence`] (4), [`compare`] and [`count`] (5), [`prove`] (6);
 //! step 7, the figures, is here, but for [`lag`]. Every step ends the demo with a non-zero code when what it promises does not hold, and only
@@ -13,6 +13,7 @@ mod kill;
 mod lag;
 mod load;
 mod prove;
+mod shadow;
 mod stage;
 mod story;
 mod view;
@@ -35,16 +36,22 @@ fn main() -> ExitCode {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = runtime.expect("a runtime can be made");
     let result = runtime.block_on(async {
-        let keep = arguments()?;
+        let wanted = arguments()?;
+        let running = async {
+            match &wanted {
+                Wanted::Shadow => shadow::run().await.map(|()| "demo-shadow: verified"),
+                Wanted::Everything { keep } => run(keep.as_deref()).await.map(|()| "demo: verified"),
+            }
+        };
         tokio::select! {
-            result = run(keep.as_deref()) => result,
+            result = running => result,
             // What `run` holds is dropped here, and with it every server ends.
             () = interrupted() => Err(DemoError::Usage("stopped; every server was ended".into())),
         }
     });
     match result {
-        Ok(()) => {
-            println!("demo: verified");
+        Ok(last_line) => {
+            println!("{last_line}");
             ExitCode::SUCCESS
         }
         Err(error) => {
@@ -54,13 +61,22 @@ fn main() -> ExitCode {
     }
 }
 
-/// `--keep DIR`, or nothing.
-fn arguments() -> Result<Option<PathBuf>> {
+/// What is shown.
+enum Wanted {
+    /// The main job.
+    Everything { keep: Option<PathBuf> },
+    /// The shadow.
+    Shadow,
+}
+
+/// `--shadow`, `--keep DIR`, or nothing.
+fn arguments() -> Result<Wanted> {
     let all: Vec<String> = std::env::args().skip(1).collect();
     match all.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        [] => Ok(None),
-        ["--keep", folder] => Ok(Some(PathBuf::from(folder))),
-        _ => Err(DemoError::Usage("usage: walspool-demo [--keep DIR]".into())),
+        [] => Ok(Wanted::Everything { keep: None }),
+        ["--keep", folder] => Ok(Wanted::Everything { keep: Some(PathBuf::from(folder)) }),
+        ["--shadow"] => Ok(Wanted::Shadow),
+        _ => Err(DemoError::Usage("usage: walspool-demo [--shadow | --keep DIR]".into())),
     }
 }
 

@@ -26,7 +26,7 @@ pub struct Launch {
     pub args: Vec<String>,
     /// Environment on top of ours.
     pub env: Vec<(String, String)>,
-    /// Whose process the daemon is; ours without.
+    /// Whom the daemon and its commands run as; ourselves without.
     pub account: Option<Account>,
 }
 
@@ -53,6 +53,9 @@ impl Launch {
     pub async fn command(&self, arguments: &[&str], limit: Duration) -> Result<Outcome> {
         let mut command = tokio::process::Command::new(&self.binary);
         command.args(arguments).arg("--config").arg(&self.config).envs(self.env.iter().cloned());
+        if let Some(account) = self.account {
+            command.uid(account.uid).gid(account.gid);
+        }
         outcome(command, limit).await
     }
 

@@ -2,7 +2,8 @@
 //!
 //! Reading order: [`fetch`] (where PostgreSQL comes from), [`process`] (how a server is kept from outliving us),
 //! [`postgres`] (a throw-away server), [`types`] and [`mutate`] (what is written into it), [`pgbench`] (the load),
-//! [`compare`] (are two servers equal?), [`catalogs`] (is a standby its source, as far as catalogs go?), [`daemon`] (a `walspool run` that may be killed), [`report`] (what a test run used).
+//! [`compare`] (are two servers equal?), [`catalogs`] (is a standby its source, as far as catalogs go?), [`daemon`] (a `walspool run` that may be killed), [`ddl`] and [`shadow`] (what a shadow
+//! follows, and a stage for one), [`report`] (what a test run used).
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), setup::SetupError> {
@@ -17,6 +18,7 @@ pub mod account;
 pub mod catalogs;
 pub mod compare;
 pub mod daemon;
+pub mod ddl;
 pub mod document;
 mod error;
 pub mod fetch;
@@ -27,6 +29,7 @@ pub mod postgres;
 pub mod process;
 pub mod report;
 pub mod roles;
+pub mod shadow;
 pub mod tls;
 pub mod types;
 

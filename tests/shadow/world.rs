@@ -1,0 +1,109 @@
+//! A shadow's stage, as tests use it: what fails panics.
+
+use std::ops::Deref;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use serde_json::Value;
+use setup::catalogs::Compared;
+use setup::daemon::{Outcome, Walspool};
+use setup::postgres::Options;
+use setup::shadow::{PATIENCE, ShadowStage};
+
+pub struct World {
+    pub stage: ShadowStage,
+}
+
+impl Deref for World {
+    type Target = ShadowStage;
+
+    fn deref(&self) -> &ShadowStage {
+        &self.stage
+    }
+}
+
+impl World {
+    pub async fn start(major: u32) -> Self {
+        let program = Path::new(env!("CARGO_BIN_EXE_walspool"));
+        let options = Options::major(major).initdb_arg("--wal-segsize=1");
+        Self { stage: ShadowStage::start(program, options).await.expect("a stage") }
+    }
+
+    /// The usual `[shadow]` with another line for one key.
+    pub fn reconfigure(&self, key: &str, line: &str) {
+        let mut lines = self.shadow_lines();
+        lines.retain(|found| !found.starts_with(key));
+        lines.push(line.to_owned());
+        self.configure(&lines).expect("written");
+    }
+
+    pub fn run(&self) -> Walspool {
+        self.launch.run().expect("started")
+    }
+
+    pub async fn run_until_streaming(&self) -> Walspool {
+        self.stage.run_until_streaming().await.unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    pub async fn wait_state(&self, daemon: &mut Walspool, state: &str) -> Value {
+        self.stage.wait_state(daemon, state).await.unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    pub async fn ddl(&self, round: u32) {
+        setup::ddl::all(&self.source, round, None).await.unwrap_or_else(|error| panic!("{error}"));
+    }
+
+    pub async fn sql(&self, statements: &str) {
+        self.source.sql("postgres", statements).await.unwrap_or_else(|error| panic!("{statements}: {error}"));
+    }
+
+    pub async fn assert_equal(&self) -> Compared {
+        let compared = self.compare().await.unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(compared.differences, [], "{}", self.launch.log_tail(40));
+        assert!(compared.databases >= 3 && compared.catalogs > 180, "{compared:?}");
+        compared
+    }
+
+    pub async fn command(&self, arguments: &[&str]) -> Outcome {
+        self.launch.command(arguments, PATIENCE).await.expect("it ran")
+    }
+
+    /// `walspool shadow psql`.
+    pub async fn psql(&self, sql: &str) -> Outcome {
+        let mut command = tokio::process::Command::new(&self.launch.binary);
+        command.arg("--config").arg(&self.launch.config).args(["shadow", "psql", "--", "-XAtc", sql]);
+        if let Some(account) = self.launch.account {
+            command.uid(account.uid).gid(account.gid);
+        }
+        setup::daemon::outcome(command, PATIENCE).await.expect("it ran")
+    }
+
+    /// `walspool shadow status --json`.
+    pub async fn shadow_status(&self) -> Value {
+        let outcome = self.command(&["shadow", "status", "--json"]).await;
+        serde_json::from_str(&outcome.stdout).unwrap_or_else(|error| panic!("{error}: {outcome:?}"))
+    }
+}
+
+/// Names of everything in a folder, and what the files hold.
+pub fn everything(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).expect("listed").flatten() {
+        let path = entry.path();
+        match path.is_dir() {
+            true => found.extend(everything(&path)),
+            false => found.push((path.clone(), std::fs::read(&path).expect("read"))),
+        }
+    }
+    found.sort();
+    found
+}
+
+/// Waits until a condition holds.
+pub async fn wait_until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
+    let start = Instant::now();
+    while !holds().await {
+        assert!(start.elapsed() < PATIENCE, "waited in vain for: {what}");
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+}
