@@ -2,7 +2,7 @@
 //!
 //! Two packages compute the same sum. `crc32c` uses the processor's own instruction, in three lanes where a piece is long enough: it takes
 //! headers, and everything where there is nothing else. `crc-fast` multiplies without carries, up to 64 bytes at a time, and takes
-//! bodies: one of 1 KiB in about two thirds of the time, one of 16 KiB in less than half (`cargo bench --bench segments`).
+//! bodies: one of 1 KiB in about three quarters of the time, one of 16 KiB in less than half (`cargo bench --bench segments`).
 
 /// Pieces from this length on go to `crc-fast`: below, setting it up takes longer than it saves.
 const LONG_BYTES: usize = 256;

@@ -61,7 +61,7 @@ impl Default for StoreOptions {
             state_geometry: Geometry::state(),
             backend: Backend::Auto,
             append_buffer_bytes_max: 8 << 20,
-            tail_memory_bytes_max: 16 << 20,
+            tail_memory_bytes_max: 8 << 20,
             group_bytes_max: 272 << 10,
             in_flight_bytes_max: 2 << 20,
             queue_depth: 32,

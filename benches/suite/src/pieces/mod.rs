@@ -98,6 +98,9 @@ pub enum Piece {
         /// Sealed segments
         #[arg(long)]
         segments: usize,
+        /// KiB of a body, which fills a group
+        #[arg(long, default_value_t = 250)]
+        body_kib: usize,
     },
     /// Opens a store whose pages are not in memory
     Open {
@@ -131,7 +134,7 @@ pub fn run(piece: &Piece) -> Result<Value, BenchError> {
             tail::measure(dir, *readers, *count, &load)
         }
         Piece::Follow { store, name } => follow::until_told(store, name),
-        Piece::Sparse { store, segments } => sparse::create(store, *segments),
+        Piece::Sparse { store, segments, body_kib } => sparse::create(store, *segments, body_kib << 10),
         Piece::Open { store } => open::measure(store),
         Piece::Backlog { store, seconds } => backlog::measure(store, time(seconds)),
     }

@@ -12,23 +12,19 @@ use walspool::bench::append::BenchError;
 
 use crate::disk::{Manner, ObservedDisk};
 
-/// One record fills a group; only the group's first block is no hole. A file that was written out has a handful of extents; one with
-/// a hole in each group has one for each, and the kernel takes in as many when it looks for the first and the last block.
-/// So the groups are as large as they may be: 65 a segment.
-const BODY_BYTES: usize = 1000 << 10;
-
 pub(super) fn options() -> StoreOptions {
     StoreOptions { is_retention_enabled: false, ..StoreOptions::default() }
 }
 
-pub(super) fn create(folder: &Path, segments: usize) -> Result<Value, BenchError> {
+/// One record of `body_bytes` fills a group; only the group's first block is no hole.
+pub(super) fn create(folder: &Path, segments: usize, body_bytes: usize) -> Result<Value, BenchError> {
     let disk = ObservedDisk::new(SystemDisk::new(Backend::Pwrite).map_err(BenchError::Invalid)?, Manner::Sparse);
     let options = options();
     let store = Store::create_on(disk, Environment::system(), Drive::Threads, folder, &options)?;
-    let body = vec![0; BODY_BYTES];
+    let body = vec![0; body_bytes];
     let (kind, timeline, lsn) = (RecordKind(1), TimelineId::new(1), Lsn::new(1));
     let record = RecordInput { first: true, last: true, kind, schema: 1, timeline, lsn, body: &body };
-    let each = options.geometry.segment_bytes / BODY_BYTES as u64;
+    let each = options.geometry.segment_bytes / body_bytes as u64;
     let mut records = 0;
     let full = |store: &Store<_>| {
         let infos = store.segments(StreamKind::Txn);

@@ -7,6 +7,11 @@ use crate::children::{ask, figure};
 use crate::goal::{Outcome, median};
 
 const SEGMENTS: usize = 2_000;
+/// Groups of 256 KiB, as a saturated store makes them: what is read in order.
+const USUAL_BODY_KIB: usize = 250;
+/// Groups as large as they may be, 65 a segment: what is opened. A file that was written out has a handful of extents; one with a
+/// hole in each group has one for each, and the kernel takes them all in when it looks for the first and the last block.
+const LARGE_BODY_KIB: usize = 1000;
 /// Of the smaller store.
 const TENTH: usize = 10;
 
@@ -20,11 +25,12 @@ impl Drop for Large {
 }
 
 impl Large {
-    fn create(plan: &Plan, segments: usize, faults: &mut Rounds) -> Self {
+    fn create(plan: &Plan, segments: usize, body_kib: usize, faults: &mut Rounds) -> Self {
         let folder = plan.folder.join(format!(".walspool-suite-{}-{segments}", std::process::id()));
         let store = Self(folder.clone());
-        let arguments =
-            ["piece", "sparse", "--segments", &segments.to_string(), "--store", &folder.display().to_string()];
+        let (segments, body_kib) = (segments.to_string(), body_kib.to_string());
+        let store_folder = folder.display().to_string();
+        let arguments = ["piece", "sparse", "--segments", &segments, "--body-kib", &body_kib, "--store", &store_folder];
         if let Err(error) = ask(&plan.programs.suite, &arguments.map(str::to_owned)) {
             faults.fault(error.0);
         }
@@ -42,10 +48,13 @@ fn with_store(plan: &Plan, store: &Path, arguments: &[&str]) -> Rounds {
 pub(super) fn measure(plan: &Plan) -> Vec<Outcome> {
     let segments = if plan.is_quick { SEGMENTS / TENTH } else { SEGMENTS };
     let mut faults = Rounds::default();
-    let (large, small) =
-        (Large::create(plan, segments, &mut faults), Large::create(plan, segments / TENTH, &mut faults));
+    let mut both = |body_kib| {
+        let mut create = |segments| Large::create(plan, segments, body_kib, &mut faults);
+        (create(segments), create(segments / TENTH))
+    };
     let mut outcomes = Vec::new();
     if plan.wants(9) {
+        let (large, small) = both(LARGE_BODY_KIB);
         let (opened, opened_small) = (with_store(plan, &large.0, &["open"]), with_store(plan, &small.0, &["open"]));
         let beside = [
             opened.beside("walspool", "/segments", "segments"),
@@ -64,6 +73,7 @@ pub(super) fn measure(plan: &Plan) -> Vec<Outcome> {
         ));
     }
     if plan.wants(11) {
+        let (large, small) = both(USUAL_BODY_KIB);
         let seconds = plan.seconds(3.0).to_string();
         let arguments = ["backlog", "--seconds", &seconds];
         let (long, short) = (with_store(plan, &large.0, &arguments), with_store(plan, &small.0, &arguments));
