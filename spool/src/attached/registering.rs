@@ -102,11 +102,12 @@ impl<D: Disk> AttachedStore<D> {
             let start = stream.start();
             stream.advance(Seqno::new(u64::MAX))?;
             let opened = Reader::open(Arc::clone(&home) as Arc<_>, from);
-            // What the look began with may go before the reader is there; the start only moves on, so this ends.
+            // What the look began with may go before the reader is there, and may still be in memory here, where the reader
+            // would find it; the start only moves on, so this ends.
             stream.look_for_start()?;
             let is_settled = stream.start() == start;
             assert!(stream.start().seqno >= start.seqno, "a start never goes back");
-            if opened.is_ok() || is_settled {
+            if is_settled {
                 return opened;
             }
         }
