@@ -39,7 +39,7 @@ pub(crate) fn salted_checksum<const N: usize>(bytes: &[u8], salt: [u64; N]) -> u
 
 /// Checksum of what `crc` is the checksum of, followed by `bytes`.
 #[must_use]
-pub(crate) fn append(crc: u32, bytes: &[u8]) -> u32 {
+pub fn append(crc: u32, bytes: &[u8]) -> u32 {
     crc32c::crc32c_append(crc, bytes)
 }
 

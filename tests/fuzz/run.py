@@ -31,9 +31,9 @@ FLAGS = [
 TARGETS = {
     "scan": 4096, "header": 257, "group": 2048, "footer": 1025, "mark": 512, "cursor": 512, "hold": 512,
     "manifest": 1024, "ledger": 2048, "transaction": 2048,
-    "walsender": 512, "wal": 2048, "pieces": 2048,
+    "walsender": 512, "wal": 2048, "pieces": 2048, "full": 2048, "captured": 1024,
 }
-BODIES = ["manifest", "ledger", "transaction", "walsender", "wal", "pieces"]
+BODIES = ["manifest", "ledger", "transaction", "walsender", "wal", "pieces", "full", "captured"]
 INPUTS_MAX = 100
 MEMORY_MIB_MAX = 1024
 

@@ -1,4 +1,4 @@
-/* Loaded with LD_PRELOAD: while the file named by SLOW_SYNC_TRIGGER exists, every sync waits for it to go away; while the
+/* Loaded with LD_PRELOAD: while the file named by SLOW_SYNC_TRIGGER exists, every sync (and every write that is one) waits for it to go away; while the
  * one named by FAIL_SYNC_TRIGGER exists, every sync fails with EIO; while the one named by FULL_DISK_TRIGGER exists, no file
  * gets blocks (ENOSPC). Each sync that waited leaves one byte in TRIGGER.waited, each that failed one in TRIGGER.failed, each
  * file that got none one in TRIGGER.refused, so that a test can prove that the fault happened. */
@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -51,6 +52,26 @@ int fsync(int fd) {
     int (*real)(int) = (int (*)(int))dlsym(RTLD_NEXT, "fsync");
     wait_while_triggered();
     return fails() ? -1 : real(fd);
+}
+
+/* A write that is durable when it returns: RWF_DSYNC. */
+static ssize_t write_durable(const char *name, int fd, const struct iovec *parts, int count, off64_t offset, int flags) {
+    ssize_t (*real)(int, const struct iovec *, int, off64_t, int) =
+        (ssize_t(*)(int, const struct iovec *, int, off64_t, int))dlsym(RTLD_NEXT, name);
+    if (flags & RWF_DSYNC) {
+        wait_while_triggered();
+        if (fails())
+            return -1;
+    }
+    return real(fd, parts, count, offset, flags);
+}
+
+ssize_t pwritev2(int fd, const struct iovec *parts, int count, off_t offset, int flags) {
+    return write_durable("pwritev2", fd, parts, count, offset, flags);
+}
+
+ssize_t pwritev64v2(int fd, const struct iovec *parts, int count, off64_t offset, int flags) {
+    return write_durable("pwritev64v2", fd, parts, count, offset, flags);
 }
 
 static int is_full(void) {

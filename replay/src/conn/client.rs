@@ -235,6 +235,7 @@ impl ReplicationClient {
         self.channel.begin(&command::start_physical(slot, start, timeline)).await?;
         match self.channel.next(Phase::Command).await? {
             Backend::CopyBoth => {
+                self.channel.inbox.expect_wal();
                 Ok(PhysicalStart::Streaming(ReplicationStream::new(self.channel, start, receive_timeout)))
             }
             Backend::Common(Message::RowDescription(body)) => {

@@ -9,6 +9,9 @@ use super::message::HEADER_BYTES;
 /// Most bytes read beyond the frame that is wanted now. Bounds what is buffered while the consumer is blocked; the rest
 /// waits in the socket, and then at the server.
 const READ_AHEAD_BYTES_MAX: usize = 64 * 1024;
+/// The longest message of a physical stream: 128 KiB of WAL (`MAX_SEND_SIZE`, `walsender.c`) behind the headers of CopyData and
+/// XLogData. A first read of that much takes such a message and nothing of the next one, which would have to be moved.
+const WAL_MESSAGE_BYTES: usize = (128 << 10) + HEADER_BYTES + 25;
 /// Below this spare room a new buffer is taken. Messages that are still in use share the old one, so taking a new one for
 /// each read would make a message of 100 bytes keep 64 KiB.
 const SPARE_BYTES_MIN: usize = 8 * 1024;
@@ -52,9 +55,16 @@ impl Phase {
 #[derive(Debug, Default)]
 pub(crate) struct Inbox {
     buffer: BytesMut,
+    /// A physical stream: long messages, one behind the other.
+    is_wal: bool,
 }
 
 impl Inbox {
+    /// From here on mostly messages of WAL come. What is read ahead stays bounded, by one such message.
+    pub(crate) fn expect_wal(&mut self) {
+        self.is_wal = true;
+    }
+
     /// The next complete frame (header included), or `None` if more bytes are needed.
     pub(crate) fn take(&mut self, phase: Phase) -> Result<Option<BytesMut>, Violation> {
         let Some(frame_bytes) = self.frame_bytes(phase)? else { return Ok(None) };
@@ -114,10 +124,15 @@ impl Inbox {
     /// Bytes to read next. For a long frame it grows with what has come, so that a header which lies about its length
     /// takes no memory.
     fn room(&self, phase: Phase) -> usize {
-        let missing = match self.frame_bytes(phase) {
-            Ok(Some(frame_bytes)) => frame_bytes.saturating_sub(self.buffer.len()),
-            Ok(None) | Err(_) => 0,
-        };
+        let frame_bytes = self.frame_bytes(phase).ok().flatten();
+        let missing = frame_bytes.map_or(0, |frame_bytes| frame_bytes.saturating_sub(self.buffer.len()));
+        if self.is_wal && missing == 0 {
+            return WAL_MESSAGE_BYTES;
+        }
+        if self.is_wal && frame_bytes.is_some_and(|bytes| bytes > READ_AHEAD_BYTES_MAX) {
+            // Exactly to its end, so that the next message begins at the buffer's.
+            return missing.min(self.buffer.len().max(READ_AHEAD_BYTES_MAX));
+        }
         missing.min(self.buffer.len()).max(READ_AHEAD_BYTES_MAX)
     }
 
@@ -223,6 +238,38 @@ mod tests {
         inbox.put(&frame(b'd', b"small")[..6]);
         inbox.fill(&mut source, Phase::Copy).await.unwrap();
         assert!(inbox.len() <= 6 + READ_AHEAD_BYTES_MAX, "{} bytes are held", inbox.len());
+    }
+
+    /// Full messages of WAL, however much comes at once: each is read to its end and nothing of the next one, and one buffer
+    /// serves them all.
+    #[tokio::test]
+    async fn messages_of_wal_are_read_one_by_one_into_one_buffer() {
+        let message = frame(b'd', &vec![9; WAL_MESSAGE_BYTES - HEADER_BYTES]);
+        let stream = message.repeat(8);
+        let mut inbox = Inbox::default();
+        inbox.expect_wal();
+        let (mut source, mut reads, mut places) = (stream.as_slice(), 0, std::collections::BTreeSet::new());
+        for _ in 0..8 {
+            let taken = loop {
+                match inbox.take(Phase::Copy).unwrap() {
+                    Some(taken) => break taken,
+                    None => assert!(inbox.fill(&mut source, Phase::Copy).await.unwrap() > 0),
+                }
+                reads += 1;
+            };
+            assert_eq!((&taken[..], inbox.len()), (&message[..], 0));
+            places.insert(taken.as_ptr() as usize);
+        }
+        assert_eq!((reads, places.len()), (8, 1));
+        // A part of one, and what else is missing of it.
+        let mut source = &stream[..message.len() + 77];
+        inbox.put(&message[..1000]);
+        source = &source[1000..];
+        assert_eq!(inbox.room(Phase::Copy), READ_AHEAD_BYTES_MAX.max(1000));
+        while inbox.take(Phase::Copy).unwrap().is_none() {
+            assert!(inbox.fill(&mut source, Phase::Copy).await.unwrap() > 0);
+        }
+        assert_eq!(inbox.len(), 0, "nothing of the next one");
     }
 
     #[tokio::test]

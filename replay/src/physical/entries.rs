@@ -14,6 +14,8 @@ use crate::wal::{Frame, FrameKind, Framer, FramerStart, WalError, WalFormat};
 
 /// A unit above this share of a body comes in parts.
 const WHOLE_SHARE: usize = 8;
+/// Bytes of an incomplete unit that wait for what comes next.
+const HELD_BACK_BYTES: usize = 8;
 /// Buffers that are kept for the next records.
 const SPARE_MAX: usize = 4;
 
@@ -43,9 +45,7 @@ struct Gather {
     wal_bytes_max: usize,
     ready: VecDeque<EntryRecord>,
     spare: Vec<Vec<u8>>,
-    /// The record that fills: empty, or room for the header and WAL.
-    body: Vec<u8>,
-    /// Its range so far.
+    /// The range of the record that fills; its bytes are the framer's until it is closed.
     begin: Lsn,
     end: Lsn,
     has_unverified_beginning: bool,
@@ -53,6 +53,10 @@ struct Gather {
     previous: Option<Lsn>,
     /// The entry was begun by a record that is out already.
     chain_open: bool,
+    /// A part of a unit was taken, and not yet its last one.
+    is_inside: bool,
+    /// The first bytes of the range, where the framer has them no more.
+    held: Vec<u8>,
 }
 
 impl FullEntries {
@@ -67,12 +71,13 @@ impl FullEntries {
             wal_bytes_max: body_bytes_max - WAL_BYTES_HEADER,
             ready: VecDeque::new(),
             spare: Vec::new(),
-            body: Vec::new(),
             begin: start.lsn,
             end: start.lsn,
             has_unverified_beginning: false,
             previous: start.previous,
             chain_open: false,
+            is_inside: false,
+            held: Vec::with_capacity(HELD_BACK_BYTES),
         };
         Self { framer: Framer::with_whole_bytes(format, start, whole), gather }
     }
@@ -85,13 +90,16 @@ impl FullEntries {
         self.framer.push(lsn, bytes)?;
         let taken = loop {
             match self.framer.next() {
-                Ok(Some(frame)) => self.gather.take(&frame),
+                Ok(Some(frame)) => {
+                    let unit = Unit::of(&frame);
+                    self.gather.take(unit, &self.framer);
+                }
                 Ok(None) => break Ok(()),
                 Err(error) => break Err(error),
             }
         };
-        if !self.gather.body.is_empty() {
-            self.gather.close(true);
+        if !self.gather.is_inside && self.gather.pending() > 0 {
+            self.gather.close(self.gather.end, true, &self.framer);
         }
         taken
     }
@@ -144,57 +152,88 @@ impl FullEntries {
     }
 }
 
+/// A frame without its bytes, which the framer holds until more is pushed.
+#[derive(Clone, Copy, Debug)]
+struct Unit {
+    kind: FrameKind,
+    begin: Lsn,
+    start: Lsn,
+    end: Lsn,
+    first: bool,
+    last: bool,
+}
+
+impl Unit {
+    fn of(frame: &Frame<'_>) -> Self {
+        let Frame { kind, begin, start, end, first, last, .. } = *frame;
+        Self { kind, begin, start, end, first, last }
+    }
+}
+
 impl Gather {
-    fn take(&mut self, frame: &Frame<'_>) {
-        let is_whole = frame.first && frame.last;
-        assert!(frame.first || self.chain_open, "a part follows the first one");
+    /// Bytes of the range that gathers.
+    fn pending(&self) -> usize {
+        self.end.bytes_since(self.begin) as usize
+    }
+
+    /// Adds a unit, or a part of one. Nothing is copied before a record is closed: most are many units long.
+    fn take(&mut self, unit: Unit, framer: &Framer) {
+        assert_eq!(unit.first, !self.is_inside, "a unit begins where the one before was complete");
+        assert_eq!(unit.begin, self.end, "units follow each other");
+        let is_whole = unit.first && unit.last;
         // Whole units share a record as long as it has room; one that comes in parts begins an entry of its own.
-        let joins = is_whole && self.body.len() + frame.raw.len() <= self.wal_bytes_max + WAL_BYTES_HEADER;
-        if !self.body.is_empty() && !joins {
-            self.close(true);
+        let joins = is_whole && unit.end.bytes_since(self.begin) as usize <= self.wal_bytes_max;
+        if unit.first && self.pending() > 0 && !joins {
+            self.close(self.end, true, framer);
         }
-        let mut begin = frame.begin;
-        let mut rest = frame.raw;
-        while !rest.is_empty() {
-            let (chunk, after) = rest.split_at(rest.len().min(self.wal_bytes_max));
-            let unverified = frame.kind == FrameKind::Unverified && frame.first && begin == frame.begin;
-            begin = self.put(begin, chunk, unverified);
-            rest = after;
-            if !rest.is_empty() {
-                self.close(false);
-            }
+        if unit.first && self.pending() == 0 {
+            self.has_unverified_beginning = unit.kind == FrameKind::Unverified;
         }
-        assert_eq!(begin, frame.end, "a frame is as long as it says");
-        if frame.kind == FrameKind::Record || (frame.kind == FrameKind::Part && frame.last) {
-            self.previous = Some(frame.start);
+        (self.end, self.is_inside) = (unit.end, !unit.last);
+        while self.pending() > self.wal_bytes_max {
+            let middle = self.begin.checked_add(self.wal_bytes_max as u64).expect("positions do not end");
+            self.close(middle, false, framer);
         }
-        // A whole unit that had to be cut is an entry of its own as well.
-        if !is_whole || self.chain_open {
-            self.close(frame.last);
+        if unit.kind == FrameKind::Record || (unit.kind == FrameKind::Part && unit.last) {
+            self.previous = Some(unit.start);
+        }
+        if !unit.last {
+            self.hold_back(framer);
+        } else if !is_whole || self.chain_open {
+            // A whole unit that had to be cut is an entry of its own as well.
+            self.close(self.end, true, framer);
         }
     }
 
-    /// Adds bytes to the record that fills.
-    fn put(&mut self, begin: Lsn, bytes: &[u8], unverified: bool) -> Lsn {
-        if self.body.is_empty() {
-            self.body = self.spare.pop().unwrap_or_default();
-            self.body.clear();
-            self.body.resize(WAL_BYTES_HEADER, 0);
-            (self.begin, self.has_unverified_beginning) = (begin, unverified);
+    /// A part goes out but for its last bytes. The next one may say that the unit was complete with this one (a record that was
+    /// overwritten from the next page on), and an entry's last record is not empty.
+    fn hold_back(&mut self, framer: &Framer) {
+        let out = self.pending().saturating_sub(HELD_BACK_BYTES);
+        if out > 0 {
+            let end = self.begin.checked_add(out as u64).expect("positions do not end");
+            self.close(end, false, framer);
         }
-        self.body.extend_from_slice(bytes);
-        self.end = begin.checked_add(bytes.len() as u64).expect("positions do not end");
-        self.end
+        let held = self.begin.checked_add(self.held.len() as u64).expect("positions do not end");
+        self.held.extend_from_slice(framer.raw(held, self.end));
+        assert_eq!(self.held.len(), self.pending(), "the framer forgets what it has handed out");
     }
 
-    /// The record that fills is done; with `last` its entry is complete.
-    fn close(&mut self, last: bool) {
-        assert!(self.body.len() > WAL_BYTES_HEADER, "a record holds WAL");
-        assert!(self.body.len() <= WAL_BYTES_HEADER + self.wal_bytes_max, "and no more than a body may");
+    /// A record up to `end` is done; with `last` its entry is complete.
+    fn close(&mut self, end: Lsn, last: bool, framer: &Framer) {
+        assert!(end > self.begin && end <= self.end, "a record holds WAL that was taken");
+        let bytes = end.bytes_since(self.begin) as usize;
+        assert!(bytes <= self.wal_bytes_max, "and no more than a body may");
         let previous = if last { self.previous } else { None };
-        WalBytes::write_header(&mut self.body, self.begin, previous, self.has_unverified_beginning);
-        let body = std::mem::take(&mut self.body);
-        self.ready.push_back(EntryRecord { first: !self.chain_open, last, lsn: self.end, body });
-        self.chain_open = !last;
+        let mut body = self.spare.pop().unwrap_or_default();
+        body.clear();
+        body.resize(WAL_BYTES_HEADER, 0);
+        WalBytes::write_header(&mut body, self.begin, previous, self.has_unverified_beginning);
+        let held = bytes.min(self.held.len());
+        body.extend(self.held.drain(..held));
+        if bytes > held {
+            body.extend_from_slice(framer.raw(self.begin.checked_add(held as u64).expect("within the range"), end));
+        }
+        self.ready.push_back(EntryRecord { first: !self.chain_open, last, lsn: end, body });
+        (self.begin, self.has_unverified_beginning, self.chain_open) = (end, false, !last);
     }
 }

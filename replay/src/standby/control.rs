@@ -149,7 +149,7 @@ impl ControlFile {
         let checksum_at = VERSIONS.iter().find(|(known, _)| *known == version).map(|(_, at)| *at);
         let checksum_at = checksum_at.ok_or(ControlError::Unsupported(version))?;
         let stored = u32_at(checksum_at).ok_or_else(short)?;
-        if crc32c::crc32c(&bytes[..checksum_at]) != stored {
+        if segments::checksum(&bytes[..checksum_at]) != stored {
             return Err(damaged("its checksum does not match"));
         }
         // Everything below lies before the checksum.
@@ -227,7 +227,7 @@ pub(crate) mod tests {
 
     fn sum(bytes: &mut [u8], version: u32) {
         let at = if version == 1800 { 292 } else { 288 };
-        let sum = crc32c::crc32c(&bytes[..at]);
+        let sum = segments::checksum(&bytes[..at]);
         bytes[at..at + 4].copy_from_slice(&sum.to_le_bytes());
     }
 

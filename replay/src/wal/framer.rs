@@ -166,6 +166,14 @@ impl Framer {
         self.timeline = timeline.get();
     }
 
+    /// Bytes that were handed out since the last push, page headers included.
+    ///
+    /// # Panics
+    /// If they are not all held any more, or not yet received.
+    pub(crate) fn raw(&self, from: Lsn, to: Lsn) -> &[u8] {
+        self.bytes(from.get(), to.get())
+    }
+
     fn received(&self) -> u64 {
         self.base + self.buffer.len() as u64
     }
@@ -353,7 +361,7 @@ impl Framer {
             }
             // The header is summed last, and by itself: its bytes are left out here.
             let skipped = if kind == FrameKind::Part { header_bytes_in(self.format, start, from, take) } else { 0 };
-            sum = crc32c::crc32c_append(sum, self.bytes(from + skipped, from + take));
+            sum = segments::checksum_append(sum, self.bytes(from + skipped, from + take));
             left -= take;
             (at, last) = (stop, left == 0);
         }

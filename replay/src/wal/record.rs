@@ -95,12 +95,12 @@ pub(crate) fn check_length(start: u64, length: u32) -> Result<(), WalError> {
 
 /// The checksum of a whole record (`ValidXLogRecord`).
 pub(crate) fn checksum(record: &[u8]) -> u32 {
-    finish_checksum(crc32c::crc32c(&record[RECORD_HEADER_BYTES..]), record)
+    finish_checksum(segments::checksum(&record[RECORD_HEADER_BYTES..]), record)
 }
 
 /// The checksum, given that of the bytes behind the header: it takes in the header last.
 pub(crate) fn finish_checksum(body: u32, header: &[u8]) -> u32 {
-    crc32c::crc32c_append(body, &header[..SUMMED_HEADER_BYTES])
+    segments::checksum_append(body, &header[..SUMMED_HEADER_BYTES])
 }
 
 /// Compares the checksum of the record at `start`.

@@ -206,11 +206,11 @@ impl Render {
                 bytes.extend_from_slice(&((data - 5) as u32).to_le_bytes());
             }
         }
-        let mut sum = crc32c::crc32c(&bytes[RECORD_HEADER_BYTES..]);
+        let mut sum = segments::checksum(&bytes[RECORD_HEADER_BYTES..]);
         let mut zeros = length as usize - bytes.len();
         while zeros > 0 {
             let some = zeros.min(ZEROS.len());
-            sum = crc32c::crc32c_append(sum, &ZEROS[..some]);
+            sum = segments::checksum_append(sum, &ZEROS[..some]);
             zeros -= some;
         }
         link(&mut bytes, previous);

@@ -31,9 +31,10 @@ pub(super) struct Pump<D: Disk> {
     pub(super) acknowledge: Option<Arc<Acknowledge>>,
 }
 
-/// Up to here a message is what commits at the source may wait for; a longer one is a stretch that we are behind in, where
-/// reading on while the store writes brings more.
-const AT_ONCE_BYTES_MAX: usize = 32 << 10;
+/// A walsender sends no more at once (`MAX_SEND_SIZE`, `walsender.c`). A shorter message is all that the source had flushed, so
+/// commits may wait for it and nothing is behind it; a full one is of a stretch that we are behind in, where reading on while
+/// the store writes brings more.
+const FULL_MESSAGE_BYTES: usize = 128 << 10;
 
 impl<D: Disk> Pump<D> {
     /// Moves messages until the stream ends in good order. Dropping the future loses nothing that was acknowledged: what was
@@ -53,7 +54,7 @@ impl<D: Disk> Pump<D> {
             let Some(message) = message else { return Ok(()) };
             match message {
                 ReplicationMessage::XLogData { start, data, .. } => {
-                    let at_once = data.len() <= AT_ONCE_BYTES_MAX && !reader.has_buffered();
+                    let at_once = data.len() < FULL_MESSAGE_BYTES && !reader.has_buffered();
                     self.take_in(start, &data, at_once).await?;
                 }
                 ReplicationMessage::Keepalive { end, reply_requested, .. } => {

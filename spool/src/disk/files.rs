@@ -120,6 +120,18 @@ impl DiskFile for SystemFile {
         self.file.write_at(buffer, offset)
     }
 
+    fn write_durable_at(&self, buffer: &[u8], offset: u64) -> io::Result<usize> {
+        match sys::write_durable(&self.file, buffer, offset) {
+            // Kernels before 4.7, and file systems without the flag.
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::ENOSYS)) => {
+                let written = self.file.write_at(buffer, offset)?;
+                assert!(written <= buffer.len(), "no more is written than is given");
+                self.file.sync_data().map(|()| written)
+            }
+            done => done,
+        }
+    }
+
     fn sync_data(&self) -> io::Result<()> {
         self.file.sync_data()
     }

@@ -60,6 +60,25 @@ pub fn write_all_at(file: &impl DiskFile, buffer: &[u8], offset: u64, block_byte
     Ok(())
 }
 
+/// Writes all of `buffer` and makes it durable. Only where every earlier write of the file is durable already: in the best
+/// case nothing but this write is covered.
+///
+/// # Errors
+/// As [`write_all_at`], and that of the sync.
+pub fn write_all_durable_at(file: &impl DiskFile, buffer: &[u8], offset: u64, block_bytes: u32) -> io::Result<()> {
+    assert!(!buffer.is_empty(), "an empty write makes nothing durable");
+    assert!(!file.is_direct() || buffer.len().is_multiple_of(block_bytes as usize), "direct writes end with a block");
+    let done = match file.write_durable_at(buffer, offset) {
+        Ok(written) if written == buffer.len() => return Ok(()),
+        Ok(written) => resume_at(written, block_bytes as usize),
+        Err(error) if is_passing(&error) => 0,
+        Err(error) => return Err(error),
+    };
+    assert!(done < buffer.len(), "what came short goes on");
+    write_all_at(file, &buffer[done..], offset + done as u64, block_bytes)?;
+    file.sync_data()
+}
+
 /// Reads all of `buffer`, finishing interrupted and short reads.
 ///
 /// # Errors

@@ -29,7 +29,7 @@ pub use ahead::{Piece, ReadAhead, Span};
 pub use buffer::AlignedBuffer;
 pub use files::SystemFile;
 pub(crate) use finish::{ATTEMPTS_MAX, is_passing, resume_at};
-pub use finish::{read_exact_at, read_exact_direct, write_all_at};
+pub use finish::{read_exact_at, read_exact_direct, write_all_at, write_all_durable_at};
 pub use map::FileMap;
 pub use memory::{KnownEnd, ProcessMemory};
 pub use page::{FilePage, PAGE_BYTES, PAGE_LINES, PageLine, PageUser, SharedPage};
@@ -189,6 +189,9 @@ pub trait DiskFile: Send + Sync + 'static {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
     /// One write; may be short. Direct files need aligned offset, length and memory.
     fn write_at(&self, buffer: &[u8], offset: u64) -> io::Result<usize>;
+    /// As [`DiskFile::write_at`], and durable where all of it was written. It covers nothing but itself: what was written
+    /// before it needs a sync of its own, and so does a write that came short.
+    fn write_durable_at(&self, buffer: &[u8], offset: u64) -> io::Result<usize>;
     /// Makes every completed write durable.
     fn sync_data(&self) -> io::Result<()>;
     /// Makes completed writes and the file's length and allocation durable.

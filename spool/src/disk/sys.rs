@@ -88,6 +88,19 @@ pub(super) fn allocate(file: &File, length: u64) -> io::Result<()> {
     }
 }
 
+/// Writes once, and waits until what was written is durable (`RWF_DSYNC`, pwritev2(2)): one call and one wait of the device
+/// where a write and a sync are two.
+pub(super) fn write_durable(file: &File, buffer: &[u8], offset: u64) -> io::Result<usize> {
+    assert!(!buffer.is_empty(), "an empty write makes nothing durable");
+    let part = libc::iovec { iov_base: buffer.as_ptr().cast_mut().cast(), iov_len: buffer.len() };
+    let offset = libc::off_t::try_from(offset).map_err(io::Error::other)?;
+    // SAFETY: one part that lies in `buffer`, which the call only reads and which outlives it.
+    let written = unsafe { libc::pwritev2(file.as_raw_fd(), &raw const part, 1, offset, libc::RWF_DSYNC) };
+    let Ok(written) = usize::try_from(written) else { return Err(io::Error::last_os_error()) };
+    assert!(written <= buffer.len(), "no more is written than is given");
+    Ok(written)
+}
+
 /// Gives blocks back; false where the file system cannot.
 pub(super) fn punch(file: &File, offset: u64, length: u64) -> io::Result<bool> {
     let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;

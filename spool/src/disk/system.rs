@@ -254,6 +254,22 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_durable_write_reaches_its_place_and_no_other() {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let disk = SystemDisk::new(Backend::Pwrite).expect("plain calls are always there");
+        let path = folder.path().join("file");
+        let file = disk.create(&path, 4096).expect("made");
+        file.allocate(3 * 4096).expect("reserved");
+        let mut buffer = AlignedBuffer::zeroed(4096);
+        buffer.fill(7);
+        crate::disk::write_all_durable_at(&file, &buffer, 4096, 4096).expect("written");
+        let bytes = std::fs::read(&path).expect("read");
+        assert_eq!(bytes.len(), 3 * 4096);
+        assert!(bytes[4096..8192].iter().all(|byte| *byte == 7), "the block that was written");
+        assert!(bytes[..4096].iter().chain(&bytes[8192..]).all(|byte| *byte == 0), "and no other");
+    }
+
+    #[test]
     fn auto_falls_back_and_says_why() {
         let refused = || Err("refused by a filter".to_owned());
         let disk = SystemDisk::with_probe(Backend::Auto, refused).expect("auto takes what there is");

@@ -82,7 +82,7 @@ fn after_a_failed_sync_nothing_is_acknowledged_or_kept_that_was_not_known() {
     disk.fail(OperationKind::Sync, 1, Fault::Error(libc::EIO));
     let waiter = store.watch_durable(TXN);
     let error = store.append_durable(TXN, entry(32, b"unknown")).expect_err("the sync failed");
-    assert!(matches!(error, Error::Poisoned { .. }) && error.to_string().contains("cannot sync"), "{error}");
+    assert!(matches!(error, Error::Poisoned { .. }) && error.to_string().contains("cannot write and sync"), "{error}");
     assert!(waiter.borrow().poisoned.is_some());
     let syncs = disk.count(OperationKind::Sync);
     assert!(matches!(store.append(TXN, entry(48, b"late")), Err(Error::Poisoned { .. })));

@@ -1,5 +1,7 @@
 //! WAL from a server, and filtered WAL as it is stored.
 
+use replay::kind;
+use replay::physical::{FullEntries, HistoryFile, WalBegin, WalBytes, previous_record};
 use replay::wal::{
     CatalogMap, Filter, FilterState, Framer, FramerStart, NoHistory, Render, RunFinder, Table, WalFormat,
 };
@@ -9,7 +11,7 @@ use super::memory::within;
 use super::targets::{FIXED_BYTES, Target, split};
 
 /// Both directions.
-pub const TARGETS: &[Target] = &[("wal", wal), ("pieces", pieces)];
+pub const TARGETS: &[Target] = &[("wal", wal), ("pieces", pieces), ("captured", captured), ("full", full)];
 
 /// Where the history begins: a segment's start.
 const BEGIN: u64 = 3 << 20;
@@ -48,6 +50,66 @@ fn put_right(format: WalFormat, bytes: &mut [u8]) {
         record[20..24].copy_from_slice(&checksum(&summed).to_le_bytes());
         (previous, at) = (BEGIN + at as u64, (at + length).next_multiple_of(8));
     }
+}
+
+/// Bodies of `wal/` beside the filter's: the first byte says of which kind. What is accepted is what a writer writes.
+fn captured(data: &[u8]) {
+    let Some((mode, bytes)) = split(data) else { return };
+    let kinds = [
+        (kind::WAL_BYTES, kind::WAL_BYTES_SCHEMA),
+        (kind::WAL_BEGIN, kind::WAL_BEGIN_SCHEMA),
+        (kind::TIMELINE_HISTORY, kind::TIMELINE_HISTORY_SCHEMA),
+    ];
+    let (kind, schema) = kinds[usize::from(mode) % kinds.len()];
+    within(FIXED_BYTES + 8 * bytes.len(), || {
+        let previous = previous_record(kind, schema, &bytes);
+        match kind {
+            kind::WAL_BYTES => {
+                let Ok(wal) = WalBytes::decode(kind, schema, &bytes) else { return assert!(previous.is_err()) };
+                assert_eq!(previous, Ok(wal.previous));
+                assert_eq!(wal.end().bytes_since(wal.begin), wal.bytes.len() as u64, "a range is as long as its bytes");
+                assert!(bytes.ends_with(wal.bytes) && !wal.bytes.is_empty(), "WAL is the rest of the body");
+            }
+            kind::WAL_BEGIN => {
+                let Ok(begin) = WalBegin::decode(kind, schema, &bytes) else { return assert!(previous.is_err()) };
+                assert_eq!(begin.encode().body, bytes);
+            }
+            _ => {
+                let Ok(file) = HistoryFile::decode(kind, schema, &bytes) else { return assert!(previous.is_err()) };
+                assert_eq!((file.encode(Lsn::ZERO).body, previous), (bytes.clone(), Ok(file.previous)));
+            }
+        }
+    });
+}
+
+/// A history from a segment's start on, in two chunks, through the full profile: what is stored is a prefix of what came, in
+/// ranges that follow each other, and an entry ends where the framer says.
+fn full(data: &[u8]) {
+    let Some((mode, mut bytes)) = split(data) else { return };
+    let format = format(mode);
+    if mode & 1 != 0 {
+        put_right(format, &mut bytes);
+    }
+    let (begin, cut) = (Lsn::new(BEGIN), bytes.len() / 2);
+    within(FIXED_BYTES + HELD_BYTES + 16 * bytes.len(), || {
+        let start = FramerStart { lsn: begin, timeline: TimelineId::new(1), previous: None };
+        let mut entries = FullEntries::new(format, start, 32 << 10);
+        let (mut stored, mut entry_end) = (Vec::new(), begin);
+        for chunk in [&bytes[..cut], &bytes[cut..]] {
+            let pushed = entries.push(entries.received_end(), chunk);
+            while let Some(record) = entries.next_record() {
+                let wal = WalBytes::decode(kind::WAL_BYTES, kind::WAL_BYTES_SCHEMA, &record.body).expect("of ours");
+                assert_eq!(wal.begin.bytes_since(begin), stored.len() as u64, "ranges follow each other");
+                stored.extend_from_slice(wal.bytes);
+                entry_end = if record.last { record.lsn } else { entry_end };
+            }
+            if pushed.is_err() {
+                break;
+            }
+        }
+        assert!(bytes.starts_with(&stored), "the bytes are the source's");
+        assert_eq!(entries.verified_end(), entry_end, "what is verified is an entry, and nothing else is");
+    });
 }
 
 /// A history from a segment's start on, in two chunks, through framer and filter; what comes out is read back, and is WAL.

@@ -114,6 +114,16 @@ impl<F: DiskFile> DiskFile for ObservedFile<F> {
         self.note(Operation::Write, self.write(buffer, offset))
     }
 
+    fn write_durable_at(&self, buffer: &[u8], offset: u64) -> io::Result<usize> {
+        let written = match self.is_whole() {
+            true => self.inner.write_durable_at(buffer, offset),
+            false => self.write(buffer, offset).and_then(|written| self.sync().map(|()| written)),
+        };
+        // One call, and both of them.
+        self.counted.note(Operation::Write);
+        self.note(Operation::Sync, written)
+    }
+
     fn sync_data(&self) -> io::Result<()> {
         self.note(Operation::Sync, self.sync())
     }

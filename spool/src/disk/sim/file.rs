@@ -78,6 +78,11 @@ impl DiskFile for SimFile {
         self.state().write(self.opened, buffer, offset)
     }
 
+    fn write_durable_at(&self, buffer: &[u8], offset: u64) -> io::Result<usize> {
+        self.check_write(buffer, offset)?;
+        self.state().write_durable(self.opened, buffer, offset)
+    }
+
     fn sync_data(&self) -> io::Result<()> {
         self.state().sync(self.opened, Coverage::Data)
     }

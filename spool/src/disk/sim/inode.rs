@@ -41,6 +41,18 @@ pub(super) enum Coverage {
     Data,
     /// Everything of the file (fsync).
     All,
+    /// One write alone, of which this was the first change (RWF_DSYNC), and a length that is needed to read it.
+    Own(u64),
+}
+
+impl Coverage {
+    /// Changes before this one are not covered.
+    pub(super) const fn since(self) -> u64 {
+        match self {
+            Self::Own(first) => first,
+            Self::Data | Self::All => 0,
+        }
+    }
 }
 
 /// What becomes of data whose sync failed.
@@ -167,7 +179,7 @@ impl Inode {
         let lengths_covered = self.lengths_covered(covers, coverage);
         let is_covered = |change: &Change| match change.what {
             What::Length { .. } => change.number <= lengths_covered,
-            What::Write { .. } | What::Punch { .. } => change.number <= covers,
+            What::Write { .. } | What::Punch { .. } => (coverage.since()..=covers).contains(&change.number),
         };
         let medium = Arc::make_mut(&mut self.medium);
         self.changes.retain(|change| {
@@ -185,7 +197,9 @@ impl Inode {
             return covers;
         }
         let data_end = |change: &Change| match &change.what {
-            What::Write { offset, bytes } if change.number <= covers => Some(offset + bytes.len() as u64),
+            What::Write { offset, bytes } if (coverage.since()..=covers).contains(&change.number) => {
+                Some(offset + bytes.len() as u64)
+            }
             _ => None,
         };
         let data_end = self.changes.iter().filter_map(data_end).max().unwrap_or(0);
@@ -194,11 +208,18 @@ impl Inode {
         lengths.filter(needed).map(|change| change.number).max().unwrap_or(0)
     }
 
-    /// A sync of what was done up to change `covers` has failed. Lengths and punches stay pending: they are the
+    /// A sync of the changes `covers` has failed. Lengths and punches stay pending: they are the
     /// journal's, which tries again or stops for good. What was written up to change `hidden` is seen in the
     /// page cache only: it went through it, or it is of an earlier process, and nobody remembers it.
-    pub(super) fn fail_sync(&mut self, covers: u64, hidden: u64, given_up: GivenUp, dice: &mut Dice) {
-        let is_data = |change: &mut Change| change.number <= covers && matches!(change.what, What::Write { .. });
+    pub(super) fn fail_sync(
+        &mut self,
+        covers: std::ops::RangeInclusive<u64>,
+        hidden: u64,
+        given_up: GivenUp,
+        dice: &mut Dice,
+    ) {
+        let is_data =
+            |change: &mut Change| covers.contains(&change.number) && matches!(change.what, What::Write { .. });
         let failed: Vec<Change> = self.changes.extract_if(.., is_data).collect();
         for change in failed {
             let What::Write { offset, bytes } = change.what else { unreachable!("only writes were taken out") };

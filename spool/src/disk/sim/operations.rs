@@ -258,6 +258,16 @@ impl State {
         self.finish_sync(file, self.last_change(), coverage, meets)
     }
 
+    /// A write that covers itself: what makes it durable comes behind it, and may fail by itself.
+    pub(super) fn write_durable(&mut self, file: Opened, bytes: &[u8], offset: u64) -> io::Result<usize> {
+        let first = self.last_change() + 1;
+        let written = self.write(file, bytes, offset)?;
+        if written == bytes.len() {
+            self.sync(file, Coverage::Own(first))?;
+        }
+        Ok(written)
+    }
+
     /// What a sync comes to that was started when change `covers` was the last one.
     pub(super) fn finish_sync(
         &mut self,
@@ -271,14 +281,15 @@ impl State {
         let result = meets.check();
         let number = result.as_ref().err().and_then(io::Error::raw_os_error);
         let hidden = if self.refuses_direct { u64::MAX } else { self.inherited };
+        let covered = coverage.since()..=covers;
         match (number, meets) {
             (None, _) => inode.sync(covers, coverage),
             (Some(number), _) if is_untried(number) => {}
-            (_, Meets::Fault(FaultKind::SyncMixed)) => inode.fail_sync(covers, hidden, GivenUp::Mixed, &mut self.dice),
+            (_, Meets::Fault(FaultKind::SyncMixed)) => inode.fail_sync(covered, hidden, GivenUp::Mixed, &mut self.dice),
             (_, Meets::Fault(FaultKind::SyncReverts | FaultKind::NoSpace | FaultKind::Quota)) => {
-                inode.fail_sync(covers, hidden, GivenUp::Reverts, &mut self.dice);
+                inode.fail_sync(covered, hidden, GivenUp::Reverts, &mut self.dice);
             }
-            _ => inode.fail_sync(covers, hidden, GivenUp::Keeps, &mut self.dice),
+            _ => inode.fail_sync(covered, hidden, GivenUp::Keeps, &mut self.dice),
         }
         let subject = Subject::File { inode: file.inode };
         self.trace.note(OperationKind::Sync, subject, result.map(|()| 0_u32)).map(drop)

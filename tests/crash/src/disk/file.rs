@@ -102,6 +102,22 @@ impl DiskFile for TracedFile {
         Ok(written)
     }
 
+    fn write_durable_at(&self, buffer: &[u8], offset: u64) -> io::Result<usize> {
+        self.begin_write(buffer, offset);
+        // A store whose syncs are left out has only written.
+        let written = match self.trace.swallows_syncs {
+            true => self.inner.write_at(buffer, offset)?,
+            false => self.inner.write_durable_at(buffer, offset)?,
+        };
+        self.end_write(&buffer[..written], offset);
+        if written == buffer.len()
+            && let Some(upto) = self.begin_sync(false)
+        {
+            self.end_sync(false, upto);
+        }
+        Ok(written)
+    }
+
     fn sync_data(&self) -> io::Result<()> {
         self.sync(false, || self.inner.sync_data())
     }

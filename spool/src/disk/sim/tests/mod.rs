@@ -70,6 +70,46 @@ fn a_crash_takes_back_what_was_not_synced() {
     assert!(file.write_at(&aligned(3), 0).is_err(), "a file of the life before");
 }
 
+/// A write that is durable by itself covers neither what was written before it nor itself where it came short, so that a store
+/// which trusts it too far is found out.
+#[test]
+fn a_durable_write_covers_nothing_but_itself() {
+    let after_a_crash = |disk: &SimDisk| sectors(&disk.fork().crash(Loss::Unsynced));
+    let (disk, file) = disk_with_file(3);
+    file.write_at(&aligned(2), 0).expect("written");
+    assert_eq!(file.write_durable_at(&aligned(3), 512).expect("written"), 512);
+    assert_eq!(after_a_crash(&disk), [1, 3, 1], "what was written before still waits");
+    file.sync_data().expect("synced");
+    assert_eq!(after_a_crash(&disk), [2, 3, 1]);
+
+    let (disk, file) = disk_with_file(3);
+    disk.fail(OperationKind::Write, 1, Fault::Short(512));
+    assert_eq!(file.write_durable_at(&filled(4, 1024), 0).expect("short"), 512);
+    assert_eq!((after_a_crash(&disk), sectors_read(&file)), (vec![1, 1, 1], vec![4, 1, 1]));
+
+    let (disk, file) = disk_with_file(3);
+    file.write_at(&aligned(2), 0).expect("written");
+    disk.fail(OperationKind::Sync, 1, Fault::Error(libc::EIO));
+    assert!(file.write_durable_at(&aligned(5), 512).is_err());
+    file.sync_data().expect("a later sync");
+    assert_eq!(after_a_crash(&disk), [2, 1, 1], "what a failed sync gave up no later one covers");
+}
+
+/// Short, refused or interrupted: the rest is written and synced, and all of it is durable.
+#[test]
+fn a_durable_write_that_came_short_is_finished_with_a_sync() {
+    for fault in [Fault::Short(0), Fault::Short(700), Fault::Error(libc::EINTR), Fault::Error(libc::EAGAIN)] {
+        let (disk, file) = disk_with_file(3);
+        disk.fail(OperationKind::Write, 1, fault);
+        crate::disk::write_all_durable_at(&file, &filled(6, 1536), 0, 512).expect("finished");
+        assert_eq!(sectors(&disk.fork().crash(Loss::Unsynced)), [6, 6, 6], "{fault:?}");
+    }
+    let (disk, file) = disk_with_file(3);
+    disk.fail(OperationKind::Write, 1, Fault::Short(512));
+    disk.fail(OperationKind::Sync, 1, Fault::Error(libc::EIO));
+    assert!(crate::disk::write_all_durable_at(&file, &filled(7, 1024), 0, 512).is_err(), "its sync failed");
+}
+
 #[test]
 fn renames_and_removals_wait_for_the_folder() {
     let disk = SimDisk::new();
