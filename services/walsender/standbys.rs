@@ -54,6 +54,14 @@ fn refused(slot: Option<&SlotName>, error: spool::Error) -> StandbyError {
     }
 }
 
+/// A cursor that holds from here on; all that is kept, where that begins in the middle of an entry.
+fn register<D: Disk>(store: &Store<D>, name: &str, from: Lsn) -> Result<Cursor<D>, spool::Error> {
+    match store.register(name, StreamKind::Wal, CursorStart::After(from)) {
+        Err(spool::Error::CursorBelowStart { .. }) => store.register(name, StreamKind::Wal, CursorStart::Earliest),
+        registered => registered,
+    }
+}
+
 impl<D: Disk> StoreStandbys<D> {
     /// Removes what a killed process left of standbys without a slot.
     ///
@@ -69,18 +77,24 @@ impl<D: Disk> StoreStandbys<D> {
         Ok(Self { store, format, begin, teller, in_use: InUse::default(), sessions: Arc::default() })
     }
 
+    /// Where the kept WAL begins.
+    fn oldest(&self) -> Lsn {
+        self.store.marks().stream(StreamKind::Wal).start.entry_end.max(self.begin)
+    }
+
     /// From where on a standby needs WAL whose own ends at `position`: never above our end, nor below what is kept.
     fn held_from(&self, position: Lsn) -> Lsn {
         let end = self.teller.now().end;
-        let oldest = self.store.marks().stream(StreamKind::Wal).start.entry_end.max(self.begin);
-        self.format.segment_start(position.min(end)).max(oldest)
+        self.format.segment_start(position.min(end)).max(self.oldest())
     }
 
     /// The beginning of the first segment that is kept whole for a cursor.
     fn restart(&self, confirmed: Lsn) -> Lsn {
+        // A cursor that holds all that is kept has confirmed nothing.
+        let confirmed = confirmed.max(self.oldest());
         let (start, bytes) = (self.format.segment_start(confirmed), u64::from(self.format.segment_bytes()));
         let whole = if start == confirmed { Some(start) } else { start.checked_add(bytes) };
-        whole.unwrap_or(confirmed).max(self.begin)
+        whole.unwrap_or(confirmed)
     }
 }
 
@@ -101,8 +115,8 @@ impl<D: Disk> Standbys for StoreStandbys<D> {
     async fn create(&self, slot: &SlotName, reserve: Option<Lsn>) -> Result<(), StandbyError> {
         let (store, name) = (self.store.clone(), cursor_of(slot));
         // A cursor always holds something: one that was not to reserve begins where a standby that starts now would.
-        let from = CursorStart::After(self.held_from(reserve.unwrap_or(Lsn::MAX)));
-        let made = blocking(move || store.register(&name, StreamKind::Wal, from).map(drop));
+        let from = self.held_from(reserve.unwrap_or(Lsn::MAX));
+        let made = blocking(move || register(&store, &name, from).map(drop));
         made.await.map_err(|error| refused(Some(slot), error))
     }
 
@@ -128,7 +142,7 @@ impl<D: Disk> Standbys for StoreStandbys<D> {
         let store = self.store.clone();
         let attached = blocking(move || {
             if !is_slot {
-                return store.register(&name, StreamKind::Wal, CursorStart::After(held_from));
+                return register(&store, &name, held_from);
             }
             let mut cursor = store.cursor(&name)?;
             // What it is about to read stays, also where it asks for less than it had.
@@ -139,7 +153,7 @@ impl<D: Disk> Standbys for StoreStandbys<D> {
         });
         let cursor = attached.await.map_err(|error| refused(standby.slot.as_ref(), error))?;
         let (format, store) = (self.format, self.store.clone());
-        let held = cursor.confirmed().lsn;
+        let held = cursor.confirmed().lsn.max(self.oldest());
         Ok(StandbyHold { cursor: Some(cursor), store, format, held, is_slot, _used: used })
     }
 }
@@ -186,8 +200,12 @@ impl<D: Disk> Hold for StandbyHold<D> {
         });
         let (cursor, moved) = moved.await;
         self.cursor = Some(cursor);
-        moved.map_err(|error| refused(None, error))?;
-        self.held = held;
+        match moved {
+            Ok(()) => self.held = held,
+            // The segment is kept in part only, so all that is kept is held already.
+            Err(spool::Error::CursorBelowStart { .. }) => {}
+            Err(error) => return Err(refused(None, error)),
+        }
         Ok(())
     }
 }

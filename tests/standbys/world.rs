@@ -34,7 +34,9 @@ pub fn prepare(world: &mut World, walsender: &str, retention: Retention) {
     let folder = world.folder.path().to_owned();
     std::fs::set_permissions(&folder, Permissions::from_mode(0o755)).expect("set");
     let binary = folder.join("walspool");
-    std::fs::copy(&world.launch.binary, &binary).expect("copied");
+    // By another process: a child that another test makes at this moment would have our file open for writing, and a file
+    // that somebody writes to cannot be run.
+    copy_all(&world.launch.binary, &binary);
     std::fs::set_permissions(&binary, Permissions::from_mode(0o755)).expect("set");
     world.launch.binary = binary;
     world.launch.account = account;
@@ -129,7 +131,7 @@ impl Fed {
         self.world
             .source
             .copied(name, &all, |data| {
-                copy_folder(&base, data);
+                copy_all(&base, data);
                 touch(&data.join("standby.signal"))
             })
             .expect("copied")
@@ -163,8 +165,8 @@ pub async fn restart(world: &World, daemon: &mut Walspool, gently: bool) {
     until_served(daemon).await;
 }
 
-/// A copy that keeps owners and modes.
-pub fn copy_folder(from: &Path, to: &Path) {
+/// A copy of a folder or a file that keeps owners and modes.
+pub fn copy_all(from: &Path, to: &Path) {
     let copied = std::process::Command::new("cp").arg("-a").arg(from).arg(to).status().expect("cp runs");
     assert!(copied.success());
 }
