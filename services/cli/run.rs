@@ -9,7 +9,7 @@ use super::Global;
 use crate::config::RunOptions;
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::runtime::Role;
+use crate::runtime::{Role, Waker};
 
 /// Runs every configured service in one process until SIGTERM
 ///
@@ -111,14 +111,17 @@ pub(super) fn apply(global: &Global, args: &ApplyArgs) -> Result<Exit, Failure> 
 
 pub(super) fn until_it_ends(service: impl Future<Output = Result<Exit, Failure>>) -> Result<Exit, Failure> {
     // One more than usual, because physical capture makes its groups durable on the thread that reads them: what answers
-    // probes and keeps the source patient has a thread left while the disk stalls.
+    // probes and keeps the source patient has a thread left while the disk stalls. `Waker` sees to it that it is used.
     let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get) + 1;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(threads)
         .enable_all()
         .build()
         .map_err(|error| Failure::temporary(format!("the async runtime cannot start: {error}")))?;
+    let waker = Waker::start(runtime.handle().clone())
+        .map_err(|error| Failure::temporary(format!("a thread cannot start: {error}")))?;
     let result = runtime.block_on(service);
+    waker.stop();
     // Tasks that still hold a blocking call were told to stop; the process does not wait for them.
     runtime.shutdown_background();
     result

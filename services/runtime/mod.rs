@@ -19,6 +19,7 @@ mod shadow_metrics;
 pub mod state;
 pub mod status;
 pub mod stopped;
+mod waker;
 mod walsender_metrics;
 
 pub use apart::apply_apart;
@@ -30,3 +31,4 @@ pub use run::{Role, run};
 pub use shadow_apart::shadow_apart;
 pub use state::{Readiness, Reason, Service, ServiceState, ShadowState};
 pub use status::Status;
+pub(crate) use waker::Waker;

@@ -326,6 +326,49 @@ async fn a07_a_full_file_system_costs_no_byte() {
     assert!(assert_all_equal(&world).await > 10);
 }
 
+/// No sync comes back for longer than the source waits for a sign of life: status and probes answer, the source hears from us
+/// and keeps the connection, and nothing of what waits is acknowledged.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_disk_that_stalls_silences_nobody() {
+    let source = Postgres::start(source_options(18).conf("wal_sender_timeout", "2s")).await.expect("source");
+    let mut world = World::on(source).await;
+    let trigger = world.folder.path().join("stalled");
+    world.launch.env = vec![
+        ("LD_PRELOAD".into(), sync_faults(world.folder.path()).display().to_string()),
+        ("SLOW_SYNC_TRIGGER".into(), trigger.display().to_string()),
+    ];
+    let mut daemon = world.run_until_ready().await;
+    world.wait_level(&mut daemon, LATER).await;
+    let before = world.launch.status().await.expect("status");
+    std::fs::write(&trigger, "").expect("stalled");
+    write_rows(&world.source, 1, 10).await;
+    let waited = world.folder.path().join("stalled.waited");
+    let waits = async || std::fs::metadata(&waited).is_ok_and(|file| file.len() > 0);
+    wait_until("a sync that does not come back", SOON, waits).await;
+    // A sync that had begun before may still end.
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let durable = wal_lsn(&world.launch.status().await.expect("an answer while the disk stalls"), "durable");
+    let begun = Instant::now();
+    let mut asked = 0;
+    while begun.elapsed() < Duration::from_secs(6) {
+        let status = world.launch.status().await.expect("an answer while the disk stalls");
+        assert_eq!(wal_lsn(&status, "durable"), durable, "nothing is durable without a sync");
+        assert!(wal_lsn(&status, "acknowledged") <= durable, "{status}");
+        assert_eq!(probe(&world.document.health_listen, "/livez").0, 200);
+        asked += 1;
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    assert!(asked >= 3, "{asked} answers in six seconds");
+    std::fs::remove_file(&trigger).expect("it works again");
+    world.wait_level(&mut daemon, LATER).await;
+    let after = world.launch.status().await.expect("status");
+    assert_eq!(after["wal"]["streams"], before["wal"]["streams"], "the connection was kept");
+    let sent = |status: &Value| status["wal"]["feedback"].as_u64().unwrap_or_else(|| panic!("no feedback in {status}"));
+    assert!(sent(&after) >= sent(&before) + 3, "{before}, then {after}");
+    stop(daemon).await;
+    assert!(assert_all_equal(&world).await > 0);
+}
+
 /// Killed when it had stored and nobody knew: what the source keeps is counted at the source, the next start goes on behind
 /// what is stored, and nothing is stored twice.
 #[tokio::test(flavor = "multi_thread")]

@@ -10,10 +10,10 @@ use std::path::{Path, PathBuf};
 
 use segments::StreamKind;
 
+use crate::cursor::Owner;
 use crate::disk::Disk;
 use crate::error::{IoContext, Result};
 use crate::layout::{CURSORS_DIR, PIN_SUFFIX, RESTARTPOINT_SUFFIX, is_cursor_name};
-use crate::mark::Marks;
 use crate::retention::{Holder, Need};
 
 pub(crate) use register::{HoldRegister, HoldSlot, Part, decode as decode_hold, peek_listed};
@@ -93,12 +93,11 @@ pub(crate) fn names<D: Disk>(disk: &D, store_dir: &Path, kind: HoldKind) -> Resu
 }
 
 /// Everyone who holds something of `stream` by a register of this kind, for the list of holds.
-pub(crate) fn needs<D: Disk>(disk: &D, store_dir: &Path, stream: StreamKind, marks: &Marks) -> Result<Vec<Need>> {
+pub(crate) fn needs<D: Disk>(disk: &D, store_dir: &Path, stream: Owner) -> Result<Vec<Need>> {
     let mut needs = Vec::new();
-    if !HELD_STREAMS.contains(&stream) {
+    if !HELD_STREAMS.contains(&stream.stream) {
         return Ok(needs);
     }
-    let epoch = marks.stream(stream).epoch;
     for kind in HoldKind::ALL {
         for name in names(disk, store_dir, kind)? {
             let path = kind.path(store_dir, &name);
@@ -106,7 +105,7 @@ pub(crate) fn needs<D: Disk>(disk: &D, store_dir: &Path, stream: StreamKind, mar
             let Some(content) = peek_listed(disk, &path)? else { continue };
             if content.is_damaged() {
                 needs.push(Need::firm(Holder::DamagedHold(format!("{}{}", name, kind.suffix())), None));
-            } else if let Some(after) = content.lowest(stream, marks.store, epoch) {
+            } else if let Some(after) = content.lowest(stream.stream, stream.store, stream.epoch) {
                 needs.push(Need::firm(kind.holder(&name), after));
             }
         }

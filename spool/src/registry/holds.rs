@@ -3,7 +3,7 @@
 use segments::{SegmentId, Seqno, StreamKind};
 
 use super::Registry;
-use crate::cursor::entry_first;
+use crate::cursor::{Owner, entry_first};
 use crate::disk::Disk;
 use crate::error::{Damage, Error, Result};
 use crate::layout::segment_path;
@@ -51,7 +51,9 @@ impl<D: Disk> Registry<D> {
             last => Some(last),
         };
         assert!(newest_entry.is_none_or(|first| first <= entry_end.seqno), "an entry begins at or before its end");
-        let mut needs = needs(self.look.disk(), self.look.dir(), kind, &self.look.fresh_marks()?)?;
+        let marks = self.look.fresh_marks()?;
+        let owner = Owner { store: marks.store, stream: kind, epoch: marks.stream(kind).epoch };
+        let mut needs = needs(self.look.disk(), self.look.dir(), owner)?;
         change(&mut needs);
         let segments = self.look.segments(kind)?;
         self.check_sequence(kind, &segments)?;

@@ -6,29 +6,27 @@ use segments::{Seqno, StreamKind};
 
 use super::floor::{Facts, Floor, floor};
 use super::hold::{Holder, Need};
-use crate::cursor::{CursorState, entry_first, peek_listed};
+use crate::cursor::{CursorState, Owner, entry_first, peek_listed};
 use crate::disk::Disk;
 use crate::error::{IoContext, Result};
 use crate::layout::{CURSORS_DIR, cursor_path};
-use crate::mark::Marks;
 use crate::shared::Shared;
-use crate::stream::lock;
 
 /// Everyone who needs something of a stream, from the registers in `cursors/`. A cursor counts with the older of its two
 /// positions; one that has expired needs nothing any more.
-pub(crate) fn needs<D: Disk>(disk: &D, store_dir: &Path, kind: StreamKind, marks: &Marks) -> Result<Vec<Need>> {
+pub(crate) fn needs<D: Disk>(disk: &D, store_dir: &Path, stream: Owner) -> Result<Vec<Need>> {
     let mut needs = Vec::new();
     for name in crate::cursor::names(disk, &store_dir.join(CURSORS_DIR))? {
         let Some(content) = peek_listed(disk, &cursor_path(store_dir, &name))? else { continue };
         match content.oldest() {
-            Some(slot) if slot.owner.stream == kind && content.state == CursorState::Active => {
+            Some(slot) if slot.owner.stream == stream.stream && content.state == CursorState::Active => {
                 needs.push(Need::firm(Holder::Cursor(name), Some(slot.position)));
             }
             Some(_) => {}
             None => needs.push(Need::firm(Holder::DamagedCursor(name), None)),
         }
     }
-    needs.extend(crate::hold::needs(disk, store_dir, kind, marks)?);
+    needs.extend(crate::hold::needs(disk, store_dir, stream)?);
     assert!(needs.iter().all(|need| need.holder.name().is_some()), "each has a name");
     assert!(needs.iter().all(|need| !need.is_expirable), "who may be given up is the configuration's to say");
     Ok(needs)
@@ -45,8 +43,9 @@ pub(super) fn look<D: Disk>(shared: &Shared<D>, kind: StreamKind) -> Result<Opti
     };
     assert!(newest_entry.is_none_or(|first| first <= entry_end.seqno), "an entry begins at or before its end");
     assert!(newest_entry.is_none_or(|first| first != Seqno::NONE), "records count from one");
-    let marks = lock(&shared.marks).marks().clone();
-    let mut needs = needs(&shared.disk, &shared.dir, kind, &marks)?;
+    // Not asked of the mark register: it is locked while it is synced, and a look for status does not wait for the disk.
+    let owner = Owner { store: shared.store, stream: kind, epoch: stream.epoch };
+    let mut needs = needs(&shared.disk, &shared.dir, owner)?;
     for need in &mut needs {
         need.is_expirable = is_expirable(shared, &need.holder);
     }
