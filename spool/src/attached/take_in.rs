@@ -297,7 +297,7 @@ impl<D: Disk> AttachedStream<D> {
         assert_eq!(known.table.durable().segment, segment, "in the segment at the frontier");
         known.frontier.offset = end;
         let group_bytes = bytes as usize;
-        let (buffer, verified) = (Arc::new(buffer), SharedGroups::known(verified));
+        let (buffer, verified) = (Arc::new(buffer), Some(SharedGroups::known(verified)));
         known.tail.push(TailGroup { segment, offset, group_bytes, buffer, verified }, &mut Vec::new());
         Ok(())
     }

@@ -197,7 +197,7 @@ impl<D: Disk, V: SegmentView> StreamReader<D, V> {
         assert!(group.group_bytes > 0 && group.group_bytes <= group.buffer.len(), "a group is whole in its buffer");
         let end = place.offset + group.group_bytes as u64;
         assert!(end <= entry.info.used_bytes, "only durable groups are in memory");
-        let verified = Some(group.verified.clone());
+        let verified = group.verified.clone();
         Window { verified, ..self.window_of(place, entry, end, Bytes::Memory(Arc::clone(&group.buffer))) }
     }
 

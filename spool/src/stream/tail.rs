@@ -18,8 +18,8 @@ pub(crate) struct TailGroup {
     pub(crate) offset: u64,
     pub(crate) group_bytes: usize,
     pub(crate) buffer: Arc<AlignedBuffer>,
-    /// Verified once for all who read it.
-    pub(crate) verified: SharedGroups,
+    /// Verified once for all who read it; there as soon as the group is kept for somebody.
+    pub(crate) verified: Option<SharedGroups>,
 }
 
 #[derive(Debug)]
@@ -66,6 +66,7 @@ impl Tail {
             exact.copy_from_slice(&group.buffer[..group.group_bytes]);
             released.push(std::mem::replace(&mut group.buffer, Arc::new(exact)));
         }
+        group.verified.get_or_insert_default();
         self.held_bytes += group.buffer.len();
         self.groups.push_back(group);
         while self.held_bytes > self.bytes_max {
@@ -82,6 +83,7 @@ impl Tail {
         let found = self.groups.binary_search_by_key(&(segment, offset), |group| (group.segment, group.offset)).ok()?;
         let group = self.groups[found].clone();
         assert!(self.readers > 0, "nothing is held for nobody");
+        assert!(group.verified.is_some(), "who verifies it first does so for all");
         assert!((group.segment, group.offset) == (segment, offset) && group.group_bytes <= group.buffer.len());
         Some(group)
     }
@@ -93,7 +95,7 @@ mod tests {
 
     fn group(offset: u64, group_bytes: usize, buffer_bytes: usize) -> TailGroup {
         let buffer = Arc::new(AlignedBuffer::zeroed(buffer_bytes));
-        TailGroup { segment: SegmentId::new(1), offset, group_bytes, buffer, verified: SharedGroups::default() }
+        TailGroup { segment: SegmentId::new(1), offset, group_bytes, buffer, verified: None }
     }
 
     #[test]

@@ -29,7 +29,7 @@ use crate::disk::{
 use crate::error::{Error, IoContext, Result};
 use crate::layout::segment_path;
 use crate::shared::Shared;
-use crate::stream::{SharedGroups, TailGroup};
+use crate::stream::TailGroup;
 
 pub(crate) use hub::Hub;
 pub(crate) use lane::FullSegment;
@@ -422,5 +422,5 @@ fn tail_group<F>(flight: Flight<F>) -> TailGroup {
     let Flight { group, offset, group_bytes, buffer, .. } = flight;
     assert!(group_bytes > 0 && group_bytes <= buffer.len(), "a group lies in its buffer");
     assert_eq!(offset + group_bytes as u64, group.end_offset, "and ends where it says");
-    TailGroup { segment: group.segment, offset, group_bytes, buffer, verified: SharedGroups::default() }
+    TailGroup { segment: group.segment, offset, group_bytes, buffer, verified: None }
 }
