@@ -4,66 +4,18 @@ use std::cell::Cell;
 use std::time::Duration;
 
 use segments::Lsn;
-use setup::account::{give, scratch_folder, server_account};
 use setup::daemon::Walspool;
 use setup::on_every_major;
-use setup::postgres::{Options, Postgres, StopMode, touch};
+use setup::postgres::{Postgres, StopMode};
 
 use crate::comparing::{assert_content, assert_equal_catalogs, everything, wait_for};
+use crate::servers::{folder, source_options, standby_of};
 use crate::stored::{Stored, assert_equal, first_map, source_wal};
 use crate::support::{LATER, SOON};
 use crate::work;
 use crate::world::{World, recover};
 
 on_every_major!(catalogs_are_the_sources_whatever_happens_to_walspool);
-
-/// A source that keeps its WAL, of another segment size on each major.
-fn source_options(major: u32) -> Options<'static> {
-    let mut options = Options::major(major).name("source");
-    for (name, value) in [
-        ("wal_keep_size", "8GB"),
-        ("max_wal_size", "4GB"),
-        ("max_prepared_transactions", "8"),
-        ("checkpoint_timeout", "30s"),
-        ("max_locks_per_transaction", "200"),
-        ("track_commit_timestamp", "on"),
-    ] {
-        options = options.conf(name, value);
-    }
-    match major {
-        16 => options.initdb_arg("--wal-segsize=4").conf("wal_compression", "lz4"),
-        17 => options.initdb_arg("--wal-segsize=1").initdb_arg("--data-checksums").conf("wal_level", "replica"),
-        _ => options,
-    }
-}
-
-/// A folder that servers can read.
-fn folder(name: &str) -> tempfile::TempDir {
-    let folder = scratch_folder(name).expect("folder");
-    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-    std::fs::set_permissions(folder.path(), mode).expect("readable");
-    give(folder.path(), server_account().expect("an account")).expect("given");
-    folder
-}
-
-/// A base backup with `standby.signal` that takes its WAL from `archive`.
-fn standby_of(source: &Postgres, archive: &std::path::Path) -> Postgres {
-    let restore = format!("cp {}/%f %p", archive.display());
-    let settings = [
-        ("restore_command", restore.as_str()),
-        ("hot_standby", "on"),
-        ("allow_in_place_tablespaces", "on"),
-        ("wal_retrieve_retry_interval", "200ms"),
-        ("max_standby_archive_delay", "0"),
-        ("wal_level", "replica"),
-        ("autovacuum", "off"),
-    ];
-    let copied = source.copied("standby", &settings, |data| {
-        source.base_backup(data, "none")?;
-        touch(&data.join("standby.signal"))
-    });
-    copied.expect("a standby")
-}
 
 async fn catalogs_are_the_sources_whatever_happens_to_walspool(major: u32) {
     let mut world = World::on(Postgres::start(source_options(major)).await.expect("source")).await;

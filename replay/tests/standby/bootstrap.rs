@@ -69,10 +69,14 @@ async fn equal_catalogs_by(way: Way, major: u32) {
     assert_eq!(LEFT_OUT.len(), 1);
     // The standby's tablespace is a folder of its own.
     assert_eq!(elsewhere, files(source.tablespace.path()), "{major}");
-    if major != 16 {
-        return;
+    // Without checksums of pages a changed letter is replayed and served like any other.
+    if major == 16 {
+        assert_a_changed_letter_is_found(&source, &mut standby).await;
     }
-    // One letter of one row of one catalog, changed behind the standby's back, is found. 16 has no checksums.
+}
+
+/// One letter of one row of one catalog, changed behind the standby's back, is found.
+async fn assert_a_changed_letter_is_found(source: &Source, standby: &mut Postgres) {
     let client = standby.client("postgres").await.expect("connected");
     let path = "SELECT pg_relation_filepath('pg_description')";
     let path: String = client.query_one(path, &[]).await.expect("told").get(0);
@@ -84,7 +88,8 @@ async fn equal_catalogs_by(way: Way, major: u32) {
     content[at.expect("the description of an operator's function")] ^= 0x20;
     std::fs::write(&path, content).expect("written");
     standby.start_again().await.expect("started");
-    let compared = comparing(&standby).await;
+    let here = setup::catalogs::Place::new(standby.socket_dir(), standby.port());
+    let compared = compare(&source.place(), &here, PATIENCE).await.unwrap_or_else(|error| panic!("{error}"));
     let [difference] = compared.differences.as_slice() else { panic!("{:?}", compared.differences) };
     assert_eq!(
         (difference.catalog.as_str(), difference.columns.as_slice()),

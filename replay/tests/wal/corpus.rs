@@ -7,7 +7,7 @@ use replay::wal::{Frame, FrameKind, Framer, FramerStart, Table};
 use segments::Lsn;
 
 use super::support::{self, TIMELINE};
-use super::work;
+use super::{servers, work};
 
 /// A record as `pg_waldump` prints it.
 #[derive(Debug, PartialEq, Eq)]
@@ -45,12 +45,12 @@ async fn check(major: u32) {
     let client = source.client("postgres").await.unwrap();
     let begin = support::lsn(&client, "SELECT pg_switch_wal()").await;
     let begin = Lsn::new(format.segment_start(begin).get() + u64::from(format.segment_bytes()));
-    let tablespace = support::folder("tablespace");
+    let tablespace = servers::folder("tablespace");
     work::all(&source, &tablespace.path().display().to_string()).await;
     let (begin, wal) = support::wal_from(&source, format, begin).await;
 
     // Framed: every byte, and the very records that pg_waldump sees.
-    let folder = support::folder("segments");
+    let folder = servers::folder("segments");
     support::write_segments(format, folder.path(), begin, &wal);
     let end = Lsn::new(begin.get() + wal.len() as u64);
     let seen = lines(&support::waldump(&source, folder.path(), begin, end));
@@ -94,7 +94,7 @@ async fn check(major: u32) {
     assert_eq!(back.len(), wal.len(), "{major}: every position is where it was");
     let counts = filter.counts();
     println!("{major}: {counts:?}, {} bytes stored of {}", filtered.stored_bytes, wal.len());
-    let folder = support::folder("filtered");
+    let folder = servers::folder("filtered");
     support::write_segments(format, folder.path(), begin, &back);
     let read = lines(&support::waldump(&source, folder.path(), begin, end));
     let kept: Vec<&Line> = read.iter().filter(|line| line.operation != "NOOP").collect();

@@ -2,33 +2,18 @@
 //! source's. It never touches a file outside its own folder, though the source's tablespace lies on the same host.
 
 use segments::Lsn;
-use setup::postgres::{StopMode, touch};
+use setup::postgres::StopMode;
 
 use super::comparing::{assert_content, assert_equal_catalogs, everything, wait_for};
-use super::{support, work};
+use super::{servers, support, work};
 
 async fn check(major: u32) {
     let mut source = support::source(major).await;
     let format = support::format(&source).await;
     work::before(&source).await;
-    let segments = support::folder("archive");
-    let tablespace = support::folder("tablespace");
-    let restore = format!("cp {}/%f %p", segments.path().display());
-    let settings = [
-        ("restore_command", restore.as_str()),
-        ("hot_standby", "on"),
-        ("allow_in_place_tablespaces", "on"),
-        ("wal_retrieve_retry_interval", "200ms"),
-        ("max_standby_archive_delay", "0"),
-        ("wal_level", "replica"),
-        ("autovacuum", "off"),
-    ];
-    let mut standby = source
-        .copied("standby", &settings, |data| {
-            source.base_backup(data, "none")?;
-            touch(&data.join("standby.signal"))
-        })
-        .unwrap();
+    let segments = servers::folder("archive");
+    let tablespace = servers::folder("tablespace");
+    let mut standby = servers::standby_of(&source, segments.path());
     let label = std::fs::read_to_string(standby.data_dir().join("backup_label")).unwrap();
     let start = label.split("START WAL LOCATION: ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap();
     let begin = format.segment_start(start.parse().unwrap());
@@ -56,7 +41,7 @@ async fn check(major: u32) {
     let before = everything(tablespace.path());
     let files = support::write_segments(format, segments.path(), begin, &back);
     let late: Vec<_> = files[files.len() / 2..].to_vec();
-    let held = support::folder("held");
+    let held = servers::folder("held");
     for file in &late {
         std::fs::rename(file, held.path().join(file.file_name().unwrap())).unwrap();
     }

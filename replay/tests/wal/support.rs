@@ -8,32 +8,16 @@ use replay::wal::{
     CatalogMap, Filter, FilterState, FormHistory, Found, Framer, FramerStart, Render, RunFinder, WalFormat,
 };
 use segments::{Lsn, SystemIdentifier, TimelineId};
-use setup::account::{give, scratch_folder, server_account};
-use setup::postgres::{Options, Postgres};
+use setup::account::{give, server_account};
+use setup::postgres::Postgres;
 use tokio_postgres::Client;
+
+use super::servers::source_options;
 
 pub const TIMELINE: TimelineId = TimelineId::new(1);
 
-/// A source whose WAL stays where it is. Each major has another segment size, checksums and compression of page images.
 pub async fn source(major: u32) -> Postgres {
-    let mut options = Options::major(major).name("source");
-    for (name, value) in [
-        ("full_page_writes", "on"),
-        ("wal_keep_size", "8GB"),
-        ("max_wal_size", "4GB"),
-        ("max_prepared_transactions", "8"),
-        ("checkpoint_timeout", "30s"),
-        ("max_locks_per_transaction", "200"),
-        ("track_commit_timestamp", "on"),
-    ] {
-        options = options.conf(name, value);
-    }
-    options = match major {
-        16 => options.initdb_arg("--wal-segsize=4").conf("wal_compression", "lz4"),
-        17 => options.initdb_arg("--wal-segsize=1").initdb_arg("--data-checksums").conf("wal_level", "replica"),
-        _ => options,
-    };
-    Postgres::start(options).await.expect("the source starts")
+    Postgres::start(source_options(major)).await.expect("the source starts")
 }
 
 pub async fn number(client: &Client, question: &str) -> u64 {
@@ -144,14 +128,6 @@ pub fn render(format: WalFormat, filtered: &Filtered) -> Vec<u8> {
     render.finish();
     render.read(&mut out, usize::MAX).unwrap();
     out
-}
-
-/// A folder that servers can read, for segments.
-pub fn folder(name: &str) -> tempfile::TempDir {
-    let folder = scratch_folder(name).unwrap();
-    fs::set_permissions(folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-    give(folder.path(), server_account().unwrap()).unwrap();
-    folder
 }
 
 /// Whole segments of `wal` as files.
