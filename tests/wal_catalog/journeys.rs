@@ -2,7 +2,6 @@
 
 use std::cell::Cell;
 use std::path::Path;
-use std::time::Duration;
 
 use replay::wal::{Found, RunFinder};
 use segments::Lsn;
@@ -34,18 +33,21 @@ async fn stir(client: &Client, name: &str) {
 /// Backups that begin while others write. On 16 most of their starts lie inside a merged no-op, which a filter that begins later
 /// has to look up in the store; later versions log a record there.
 async fn begin_backups(source: &Postgres) -> Vec<(Client, Lsn)> {
-    let is_done = Cell::new(false);
+    let (is_done, written) = (Cell::new(false), Cell::new(0));
     let write = async || {
         let client = source.client(DATABASE).await.expect("session");
         while !is_done.get() {
             let sql = "INSERT INTO public.t (v) SELECT repeat('w', 50) FROM generate_series(1, 2000)";
             client.batch_execute(sql).await.expect("written");
+            written.set(written.get() + 1);
         }
     };
     let begin = async || {
         let mut begun = Vec::new();
-        for _ in 0..6 {
-            tokio::time::sleep(Duration::from_millis(100)).await;
+        // So many, each after others have written, because on a busy machine few of them meet a writer.
+        for _ in 0..24 {
+            let before = written.get();
+            wait_until("others write", LATER, async || written.get() > before + 2).await;
             let session = source.client(DATABASE).await.expect("session");
             let sql = "SELECT pg_backup_start('walspool', fast => true)::text";
             let redo: String = session.query_one(sql, &[]).await.expect("started").get(0);
