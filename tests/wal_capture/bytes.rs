@@ -7,7 +7,7 @@ use std::time::Duration;
 use setup::postgres::StopMode;
 
 use crate::support::{LATER, SOON, parse_lsn};
-use crate::world::{DATABASE, SEGMENT_BYTES, SLOT, World, assert_equal_to, inspect, recover, wait_until, write_rows};
+use crate::world::{DATABASE, SEGMENT_BYTES, SLOT, World, assert_equal_to, inspect, wait_until, write_rows};
 use setup::on_every_major;
 
 on_every_major!(every_byte_is_the_sources);
@@ -48,7 +48,7 @@ async fn every_byte_is_the_sources(major: u32) {
             _ => world.source.kill9(),
         }
         if !world.source.is_running() {
-            recover(&mut world.source).await;
+            world.source.start_again().await.expect("started");
         }
         daemon = world.run_until_ready().await;
         for _ in 0..3 {
@@ -58,7 +58,7 @@ async fn every_byte_is_the_sources(major: u32) {
     }
     // A crash of the source while we stream; a restart while we stream.
     world.source.kill9();
-    recover(&mut world.source).await;
+    world.source.start_again().await.expect("started");
     write_rows(&world.source, 100, 10).await;
     world.wait_level(&mut daemon, LATER).await;
     world.source.stop(StopMode::Fast).await.expect("a fast stop is not held up");

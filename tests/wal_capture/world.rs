@@ -193,16 +193,6 @@ pub async fn wait_until(what: &str, limit: Duration, mut holds: impl AsyncFnMut(
     }
 }
 
-/// Starts a server that was killed. Its shared memory is free only when the last of its children has noticed.
-pub async fn recover(server: &mut Postgres) {
-    let mut tries = 0;
-    while let Err(error) = server.start_again().await {
-        tries += 1;
-        assert!(tries < 50, "{error}");
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
-}
-
 /// Code and body that a probe gets.
 pub fn probe(address: &str, path: &str) -> (u16, String) {
     let mut stream = std::net::TcpStream::connect(address).expect("connects");

@@ -13,7 +13,7 @@ use crate::servers::{folder, source_options, standby_of};
 use crate::stored::{Stored, assert_equal, first_map, source_wal};
 use crate::support::{LATER, SOON};
 use crate::work;
-use crate::world::{World, recover};
+use crate::world::World;
 
 on_every_major!(catalogs_are_the_sources_whatever_happens_to_walspool);
 
@@ -45,7 +45,7 @@ async fn catalogs_are_the_sources_whatever_happens_to_walspool(major: u32) {
     world.source.stop(StopMode::Immediate).await.expect("stopped");
     // From now on nothing changes catalogs by itself.
     world.source.append_conf("autovacuum", "off").expect("set");
-    recover(&mut world.source).await;
+    world.source.start_again().await.expect("started");
     world.source.sql("postgres", "CREATE TABLE after_the_crash(id int PRIMARY KEY)").await.expect("table");
     world.source.sql("postgres", "SELECT pg_switch_wal()").await.expect("switched");
     world.wait_level(&mut daemon, LATER).await;

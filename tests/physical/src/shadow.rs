@@ -184,24 +184,12 @@ impl Run {
                 _ => {
                     self.stage.source.kill9();
                     self.lane.killed_sources += 1;
-                    self.start_source().await?;
+                    self.stage.source.start_again().await.map_err(doing("the source's start"))?;
                 }
             }
         }
         if restart_daemon {
             self.daemon = self.stage.launch.run().map_err(doing("walspool"))?;
-        }
-        Ok(())
-    }
-
-    /// Its shared memory is free only when the last of its children has noticed.
-    async fn start_source(&mut self) -> Result<()> {
-        let begun = Instant::now();
-        while let Err(error) = self.stage.source.start_again().await {
-            if begun.elapsed() > PATIENCE {
-                return Err(format!("the source does not start: {error}"));
-            }
-            tokio::time::sleep(POLL).await;
         }
         Ok(())
     }

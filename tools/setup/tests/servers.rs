@@ -23,6 +23,34 @@ async fn every_major_starts_stops_dies_and_starts_again() {
     }
 }
 
+/// The postmaster is dead and a session of it is not: what a machine under load shows for a moment after a kill.
+#[tokio::test]
+async fn a_start_waits_for_the_shared_memory_of_a_killed_server() {
+    let mut server = Postgres::start(Options::major(18)).await.expect("started");
+    let client = server.client("postgres").await.expect("connected");
+    let row = client.query_one("SELECT pg_backend_pid()", &[]).await.expect("answered");
+    let session: i32 = row.get(0);
+    let sends = |signal: i32| {
+        // SAFETY: a plain system call on a child of the server that this test has started.
+        assert_eq!(unsafe { libc::kill(session, signal) }, 0, "signal {signal} to {session}");
+    };
+    sends(libc::SIGSTOP);
+    // Only the postmaster: its session cannot notice.
+    let postmaster = server.pid().expect("runs");
+    // SAFETY: as above.
+    assert_eq!(unsafe { libc::kill(postmaster, libc::SIGKILL) }, 0);
+    while server.is_running() {
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+    let released = async {
+        tokio::time::sleep(std::time::Duration::from_millis(700)).await;
+        sends(libc::SIGKILL);
+    };
+    let (started, ()) = tokio::join!(server.start_again(), released);
+    started.expect("recovered");
+    assert!(server.log_tail().contains("pre-existing shared memory block"), "{}", server.log_tail());
+}
+
 #[tokio::test]
 async fn a_dropped_server_leaves_nothing() {
     let server = Postgres::start(Options::major(18)).await.expect("started");

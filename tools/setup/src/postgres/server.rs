@@ -86,9 +86,23 @@ impl Postgres {
         Ok(server)
     }
 
-    /// Starts a stopped server again, on the same port and folder.
+    /// Starts a stopped or killed server again, on the same port and folder. After a kill the last of its children may still
+    /// hold the shared memory for a moment, which PostgreSQL refuses to share: then it is started once more until it is free.
     pub async fn start_again(&mut self) -> Result<()> {
         assert!(!self.is_running(), "{} already runs", self.name);
+        let begun = Instant::now();
+        loop {
+            let log_before = std::fs::metadata(&self.log).map_or(0, |found| found.len());
+            match self.start_once().await {
+                Err(_) if begun.elapsed() < START_LIMIT && self.refused_for_shared_memory(log_before) => {
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                }
+                result => return result,
+            }
+        }
+    }
+
+    async fn start_once(&mut self) -> Result<()> {
         let mut command = Command::new(self.found.program("postgres"));
         command.arg("-D").arg(self.data_dir()).arg("-p").arg(self.port().to_string());
         command.current_dir(self.folder.path()).env("TZ", "UTC");
@@ -96,6 +110,14 @@ impl Postgres {
         let spawn = Spawn { command, log: &self.log, account: self.account, death_signal: libc::SIGQUIT };
         self.process = Some(spawn.start()?);
         self.wait_ready().await
+    }
+
+    /// Whether the log says so from this length on (PostgreSQL: src/backend/utils/init/miscinit.c, `CreateLockFile`, and
+    /// src/backend/port/sysv_shmem.c).
+    fn refused_for_shared_memory(&self, log_before: u64) -> bool {
+        let log = std::fs::read(&self.log).unwrap_or_default();
+        let new = log.get(log_before as usize..).unwrap_or_default();
+        self.process.is_none() && String::from_utf8_lossy(new).contains("pre-existing shared memory block")
     }
 
     /// The postmaster writes `ready` as the eighth line of its pid file once it takes connections.
