@@ -16,7 +16,7 @@ PROGRAMS := walspool walspool-inspect
 TAIL_SEEDS := $(if $(filter command% environment%,$(origin SEEDS)),$(SEEDS),100000)
 
 .DEFAULT_GOAL := help
-.PHONY: help build install demo demo-shadow crash sim damage tail fuzz test test-big test-schedules stress soak-cursors kill-wal zero-loss kill-shadow chaos-shadow lint format bench bench-store bench-wal servers clean distclean planted
+.PHONY: help build install demo demo-shadow crash sim damage tail fuzz test test-big test-schedules stress soak-cursors kill-wal zero-loss kill-shadow chaos-shadow lint format bench bench-store bench-wal bench-shadow servers clean distclean planted
 
 help: ## print this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-18s %s\n", $$1, $$2 }'
@@ -103,12 +103,16 @@ lint: ## formatting, clippy without a warning, and the repository's own rules
 format: ## format the source
 	$(CARGO) fmt --all
 
-bench: bench-store bench-wal ## every suite of measurements there is, then the criterion benches (benches/README.md)
+bench: bench-store bench-wal bench-shadow ## every suite of measurements there is, then the criterion benches (benches/README.md)
 	$(CARGO) bench -p walspool
 
 bench-wal: ## physical capture beside pg_receivewal and an ordinary standby, six minutes; result to benches/results (QUICK=1: less of everything; PART=intake, tps or bytes; CATALOG=1: the catalog profile too, 20 minutes)
 	$(CARGO) build --release -p walspool -p walspool-inspect -p walspool-bench-wal
 	@$(OUT)/walspool-bench-wal $(if $(QUICK),--quick) $(if $(PART),--part $(PART)) $(if $(CATALOG),--catalog)
+
+bench-shadow: ## standbys fed from the store beside ordinary ones, some twenty minutes; result to benches/results (QUICK=1: a look; PART=noimages, default, large, ddl, bootstrap, fed or fetch)
+	$(CARGO) build --release -p walspool -p walspool-bench-shadow
+	@$(OUT)/walspool-bench-shadow $(if $(QUICK),--quick) $(if $(PART),--part $(PART))
 
 bench-store: ## the store's goals beside its peers, in BENCH_DIR, in half an hour at most; result to benches/results (QUICK=1: a look in two minutes; ROWS=2,4; PEERS=no)
 	$(CARGO) build --release -p walspool -p walspool-suite

@@ -40,6 +40,15 @@ pub struct Peer {
     pub flushes_per_record: Option<f64>,
 }
 
+impl Peer {
+    /// The median of some runs.
+    #[must_use]
+    pub fn of(name: &str, runs: &[f64], unit: &'static str) -> Self {
+        let value = median(runs).unwrap_or(f64::NAN);
+        Self { name: name.to_owned(), value, unit, flushes_per_record: None }
+    }
+}
+
 /// What was found of a goal.
 #[derive(Clone, Debug, Serialize)]
 pub struct Outcome {

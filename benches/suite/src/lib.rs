@@ -7,6 +7,7 @@
 //! what it is compared with. A goal's value is the median; whatever is found, the program ends with 0: it reports, it does
 //! not judge.
 
+pub mod cache;
 pub mod children;
 pub mod disk;
 pub mod goal;

@@ -4,8 +4,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
+use serde_json::Value;
 
-use crate::goal::Outcome;
+use crate::goal::{Goal, Outcome};
 use crate::machine::Machine;
 
 /// A suite's result.
@@ -35,10 +36,30 @@ impl SuiteResult {
     /// # Errors
     /// The folder cannot be written.
     pub fn write(&self, folder: &Path) -> io::Result<PathBuf> {
-        std::fs::create_dir_all(folder)?;
+        self.put(folder, &serde_json::to_value(self).map_err(io::Error::other)?)
+    }
+
+    /// The same, with what runs of other parts have found on the same day; goals in the order of the table.
+    ///
+    /// # Errors
+    /// The folder cannot be written.
+    pub fn write_with_others(&self, folder: &Path, table: &[Goal]) -> io::Result<PathBuf> {
+        let before = std::fs::read(self.path(folder)).ok();
+        let before: Value = before.and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default();
+        let mut document = serde_json::to_value(self).map_err(io::Error::other)?;
+        document["goals"] = merged(&document["goals"], &before["goals"], table);
+        self.put(folder, &document)
+    }
+
+    fn path(&self, folder: &Path) -> PathBuf {
         let quick = if self.is_quick { "-quick" } else { "" };
-        let path = folder.join(format!("{}-{}{quick}.json", self.date, self.suite));
-        let text = serde_json::to_string_pretty(self).map_err(io::Error::other)?;
+        folder.join(format!("{}-{}{quick}.json", self.date, self.suite))
+    }
+
+    fn put(&self, folder: &Path, document: &Value) -> io::Result<PathBuf> {
+        std::fs::create_dir_all(folder)?;
+        let path = self.path(folder);
+        let text = serde_json::to_string_pretty(document).map_err(io::Error::other)?;
         std::fs::write(&path, text + "\n")?;
         Ok(path)
     }
@@ -58,6 +79,12 @@ impl std::fmt::Display for SuiteResult {
         write!(f, "{met} goals met, {missed} not met, {missing} not measured, in {:.0} s", self.seconds)?;
         self.void.iter().try_for_each(|reason| write!(f, "\nVOID: {reason}"))
     }
+}
+
+/// What is new where there is something new, else what was found before.
+fn merged(new: &Value, before: &Value, table: &[Goal]) -> Value {
+    let of = |list: &Value, id: &str| list.as_array()?.iter().find(|goal| goal["id"] == id).cloned();
+    table.iter().filter_map(|goal| of(new, goal.id).or_else(|| of(before, goal.id))).collect()
 }
 
 /// Today, UTC, as `YYYY-MM-DD`.
@@ -82,7 +109,19 @@ fn date_of(unix_seconds: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::date_of;
+    use serde_json::json;
+
+    use super::{date_of, merged};
+    use crate::goal::{Goal, Sense};
+
+    #[test]
+    fn what_other_parts_have_found_stays() {
+        let table = ["a", "b", "c"].map(|id| Goal { id, measure: "", sense: Sense::AtLeast, goal: 1.0 });
+        let before = json!([{ "id": "c", "value": 1 }, { "id": "b", "value": 1 }, { "id": "gone", "value": 1 }]);
+        let new = json!([{ "id": "b", "value": 2 }]);
+        let expected = json!([{ "id": "b", "value": 2 }, { "id": "c", "value": 1 }]);
+        assert_eq!(merged(&new, &before, &table), expected);
+    }
 
     #[test]
     fn days_have_dates() {

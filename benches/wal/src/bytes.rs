@@ -49,12 +49,7 @@ async fn stretch(plan: &Plan, goal: Goal, images: &str, scale: u32, seconds: u32
     let after = used(&stage, end).await?;
     let ratio = (after - before) as f64 / end.bytes_since(begin) as f64;
     let commits = commit_share(&stage, begin, end)?;
-    let peers = vec![Peer {
-        name: "COMMIT records, of the source's WAL".into(),
-        value: commits,
-        unit: "bytes per byte",
-        flushes_per_record: None,
-    }];
+    let peers = vec![Peer::of("COMMIT records, of the source's WAL", &[commits], "bytes per byte")];
     let mib = end.bytes_since(begin) as f64 / f64::from(1 << 20);
     let note = format!("{mib:.0} MiB of WAL in {seconds} s, scale {scale}; kept {} bytes", after - before);
     Ok(goal.outcome(vec![ratio], peers, plan.command("bytes")).noted(note))

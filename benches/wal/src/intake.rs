@@ -156,11 +156,6 @@ impl Stretch {
     }
 }
 
-fn peer(name: &str, runs: &[f64], unit: &'static str) -> Peer {
-    let value = suite::goal::median(runs).unwrap_or(f64::NAN);
-    Peer { name: name.to_owned(), value, unit, flushes_per_record: None }
-}
-
 /// Measures it.
 pub async fn measure(plan: &Plan) -> Result<Vec<Outcome>> {
     let bytes: u64 = if plan.is_quick { 512 << 20 } else { 2 << 30 };
@@ -187,23 +182,27 @@ pub async fn measure(plan: &Plan) -> Result<Vec<Outcome>> {
     let command = plan.command("intake");
     let rates = of(&full, |run| run.mib_per_second);
     let peers = vec![
-        peer("walspool", &rates, "MiB/s"),
-        peer("walspool, retention off: every segment is a new file", &fresh, "MiB/s"),
-        peer("pg_receivewal --no-sync", &theirs, "MiB/s"),
-        peer("pg_receivewal", &synced, "MiB/s"),
+        Peer::of("walspool", &rates, "MiB/s"),
+        Peer::of("walspool, retention off: every segment is a new file", &fresh, "MiB/s"),
+        Peer::of("pg_receivewal --no-sync", &theirs, "MiB/s"),
+        Peer::of("pg_receivewal", &synced, "MiB/s"),
     ];
     let gib = stretch.end.bytes_since(stretch.begin) as f64 / f64::from(1 << 30);
     let mut outcomes = vec![INTAKE.outcome(ratios, peers, command.clone()).noted(format!("{gib:.2} GiB of WAL a run"))];
     let cpu = of(&full, |run| run.cpu_per_gb);
-    outcomes.push(CPU_FULL.outcome(cpu, vec![peer("pg_receivewal --no-sync", &cpu_theirs, "s/GB")], command.clone()));
+    outcomes.push(CPU_FULL.outcome(
+        cpu,
+        vec![Peer::of("pg_receivewal --no-sync", &cpu_theirs, "s/GB")],
+        command.clone(),
+    ));
     let cpu = of(&catalog, |run| run.cpu_per_gb);
     let rates = of(&catalog, |run| run.mib_per_second);
-    let beside = if plan.has_catalog { vec![peer("walspool, catalog", &rates, "MiB/s")] } else { Vec::new() };
+    let beside = if plan.has_catalog { vec![Peer::of("walspool, catalog", &rates, "MiB/s")] } else { Vec::new() };
     outcomes.push(CPU_CATALOG.outcome(cpu, beside, command.clone()));
     let memory = of(&full, |run| run.memory.peak_mib);
-    let mut beside = vec![peer("of it anonymous at the end", &of(&full, |run| run.memory.anonymous_mib), "MiB")];
+    let mut beside = vec![Peer::of("of it anonymous at the end", &of(&full, |run| run.memory.anonymous_mib), "MiB")];
     if plan.has_catalog {
-        beside.push(peer("catalog, peak", &of(&catalog, |run| run.memory.peak_mib), "MiB"));
+        beside.push(Peer::of("catalog, peak", &of(&catalog, |run| run.memory.peak_mib), "MiB"));
     }
     outcomes.push(
         MEMORY.outcome(memory, beside, command).noted("the most that was ever resident (VmHWM), mappings included"),

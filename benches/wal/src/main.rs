@@ -13,8 +13,6 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use clap::{Parser, ValueEnum};
-use serde_json::Value;
-use suite::goal::Outcome;
 use suite::machine::{self, Machine};
 use suite::result::SuiteResult;
 
@@ -90,25 +88,7 @@ async fn run(plan: &Plan) -> Result<()> {
         goals,
     };
     println!("{result}");
-    write(&result, &plan.results)
-}
-
-/// Writes the result, with what other parts have found on the same day and commit; all goals in the table's order.
-fn write(result: &SuiteResult, folder: &Path) -> Result<()> {
-    let quick = if result.is_quick { "-quick" } else { "" };
-    let path = folder.join(format!("{}-{}{quick}.json", result.date, result.suite));
-    let before: Value =
-        std::fs::read(&path).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default();
-    let mut document = serde_json::to_value(result).map_err(doing("the result"))?;
-    let found: Vec<Value> =
-        result.goals.iter().map(|outcome: &Outcome| serde_json::to_value(outcome).unwrap_or_default()).collect();
-    let older = before["goals"].as_array().cloned().unwrap_or_default();
-    let of = |list: &[Value], id: &str| list.iter().find(|goal| goal["id"] == id).cloned();
-    let all = goals::GOALS.iter().filter_map(|goal| of(&found, goal.id).or_else(|| of(&older, goal.id)));
-    document["goals"] = all.collect();
-    std::fs::create_dir_all(folder).map_err(doing("the results' folder"))?;
-    let text = serde_json::to_string_pretty(&document).map_err(doing("the result"))? + "\n";
-    std::fs::write(&path, text).map_err(doing("the result"))?;
+    let path = result.write_with_others(&plan.results, &goals::GOALS).map_err(doing("the result"))?;
     println!("{}", path.display());
     Ok(())
 }

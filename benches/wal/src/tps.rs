@@ -8,7 +8,7 @@ use physical::receive::Receiver;
 use physical::stage::{SLOT, Stage, Wanted};
 use setup::pgbench;
 use setup::postgres::{Postgres, SUPERUSER, SUPERUSER_PASSWORD, StopMode};
-use suite::goal::{Outcome, Peer, median};
+use suite::goal::{Outcome, Peer};
 
 use crate::goals::{TPS_RECEIVEWAL_8, TPS_RECEIVEWAL_32, TPS_STANDBY_8, TPS_STANDBY_32};
 use crate::{Plan, Result, doing};
@@ -116,12 +116,7 @@ pub async fn measure(plan: &Plan) -> Result<Vec<Outcome>> {
     {
         let ratios =
             |theirs: &[f64]| seen.walspool[at].iter().zip(theirs).map(|(ours, theirs)| ours / theirs).collect();
-        let peer = |name: &str, runs: &[f64]| Peer {
-            name: name.to_owned(),
-            value: median(runs).unwrap_or(f64::NAN),
-            unit: "transactions/s",
-            flushes_per_record: None,
-        };
+        let peer = |name: &str, runs: &[f64]| Peer::of(name, runs, "transactions/s");
         let (ours, alone) = (peer("walspool", &seen.walspool[at]), peer("no synchronous standby", &seen.alone[at]));
         let theirs = peer("pg_receivewal --synchronous", &seen.receivewal[at]);
         let peers = vec![ours.clone(), theirs, alone.clone()];

@@ -40,7 +40,7 @@ pub struct ShadowStage {
     pub launch: Launch,
     /// Store, configuration, logs and the shadow.
     pub folder: TempDir,
-    /// A tablespace of the source, on the shadow's host.
+    /// Of a tablespace of the source, on the shadow's host; empty where there is none.
     pub tablespace: TempDir,
     _health: ReservedPort,
 }
@@ -58,16 +58,24 @@ impl ShadowStage {
             .conf("max_prepared_transactions", "4")
             .conf("max_connections", "40")
             .conf("autovacuum", "off");
-        let source = Postgres::start(options).await?;
+        let stage = Self::on(program, Postgres::start(options).await?).await?;
+        let (source, location) = (&stage.source, stage.tablespace.path().display());
+        source.sql("postgres", &format!("CREATE TABLESPACE elsewhere LOCATION '{location}'")).await?;
+        source.create_database("moved TABLESPACE elsewhere").await?;
+        source.sql("moved", "VACUUM FULL pg_class").await?;
+        Ok(stage)
+    }
+
+    /// On a source as it is, without a tablespace: the role, the configuration, and folders.
+    ///
+    /// # Errors
+    /// The role cannot be made, or a folder.
+    pub async fn on(program: &Path, source: Postgres) -> Result<Self> {
         source.create_role(ROLE, "REPLICATION").await?;
         let grants: Vec<String> =
             RIGHTS.iter().map(|right| format!("GRANT EXECUTE ON FUNCTION {right} TO {ROLE};")).collect();
         source.sql("postgres", &grants.join("\n")).await?;
         let tablespace = shared_folder("space")?;
-        let location = tablespace.path().display();
-        source.sql("postgres", &format!("CREATE TABLESPACE elsewhere LOCATION '{location}'")).await?;
-        source.create_database("moved TABLESPACE elsewhere").await?;
-        source.sql("moved", "VACUUM FULL pg_class").await?;
         let folder = shared_folder("shadow")?;
         let health = ReservedPort::take()?;
         let url = source.url(ROLE, "postgres");
@@ -95,13 +103,15 @@ impl ShadowStage {
         ]
     }
 
-    /// Writes the configuration with these lines under `[shadow]`.
+    /// Writes the configuration with these lines under `[shadow]`; without any the block is left out.
     ///
     /// # Errors
     /// It cannot be written.
     pub fn configure(&self, shadow: &[String]) -> Result<()> {
         let mut document = self.document.clone();
-        document.more = format!("{}\n[shadow]\n{}\n", self.document.more, shadow.join("\n"));
+        if !shadow.is_empty() {
+            document.more = format!("{}\n[shadow]\n{}\n", self.document.more, shadow.join("\n"));
+        }
         let path = &self.launch.config;
         std::fs::write(path, document.to_string()).map_err(SetupError::io(path))?;
         for file in [path, &self.launch.log] {

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use segments::StreamKind;
 use serde_json::{Value, json};
-use spool::disk::{Access, Disk, DiskFile, SystemDisk};
+use spool::disk::SystemDisk;
 use spool::{Backend, Drive, Environment, Store};
 use walspool::bench::append::BenchError;
 
@@ -20,11 +20,7 @@ fn drop_caches(folder: &Path) -> Result<&'static str, BenchError> {
     if std::fs::write(DROP_CACHES, "3\n").is_ok() {
         return Ok("pages, names and inodes");
     }
-    let disk = SystemDisk::new(Backend::Pwrite).map_err(BenchError::Invalid)?;
-    let txn = folder.join("txn");
-    for name in disk.list(&txn)? {
-        disk.open(&txn.join(name), Access::Read)?.drop_cached()?;
-    }
+    crate::cache::drop_cached(&folder.join("txn"))?;
     Ok("pages only")
 }
 

@@ -1,0 +1,110 @@
+//! `make bench-shadow`: standbys that are fed from the store beside ordinary ones, on throw-away servers of this host.
+//!
+//! Reading order: `goals.rs` (what is wanted), then one file a measurement: `replay.rs` (with `cold.rs`, one standby's way from
+//! a cold start to the end of the WAL, and `floor.rs`, WAL of nothing), `ddl.rs` and `fed.rs` (with `lag.rs`, from commit to
+//! visible), `bootstrap.rs`, `fetch.rs`; `world.rs` is the source and the daemon of all of them. Whatever is found, the
+//! program ends with 0: it reports, it does not judge.
+
+mod bootstrap;
+mod cold;
+mod ddl;
+mod fed;
+mod fetch;
+mod floor;
+mod goals;
+mod lag;
+mod replay;
+mod world;
+
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use clap::{Parser, ValueEnum};
+use suite::machine::{self, Machine};
+use suite::result::SuiteResult;
+
+type Result<T> = std::result::Result<T, String>;
+
+fn doing<E: std::fmt::Display>(what: &str) -> impl FnOnce(E) -> String {
+    move |error| format!("{what}: {error}")
+}
+
+#[derive(Parser)]
+#[command(name = "walspool-bench-shadow", about = "Standbys fed from the store beside ordinary ones.")]
+struct Plan {
+    /// Where the result goes
+    #[arg(long, default_value = "benches/results")]
+    results: PathBuf,
+    /// Less of everything: for a look in between, not for a result
+    #[arg(long = "quick")]
+    is_quick: bool,
+    /// Only this part; what other parts have found today stays in the result
+    #[arg(long, value_enum)]
+    part: Vec<Part>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Part {
+    Noimages,
+    Default,
+    Large,
+    Ddl,
+    Bootstrap,
+    Fed,
+    Fetch,
+}
+
+impl Plan {
+    fn command(&self, part: &str) -> String {
+        let quick = if self.is_quick { " --quick" } else { "" };
+        format!("walspool-bench-shadow --part {part}{quick}")
+    }
+
+    fn rounds(&self) -> usize {
+        if self.is_quick { 1 } else { 3 }
+    }
+}
+
+#[tokio::main]
+async fn main() {
+    let plan = Plan::parse();
+    if let Err(error) = run(&plan).await {
+        eprintln!("error: {error}");
+        std::process::exit(1);
+    }
+}
+
+async fn run(plan: &Plan) -> Result<()> {
+    let begun = Instant::now();
+    let machine = Machine::under(&setup::account::scratch_root());
+    let mut goals = Vec::new();
+    for part in Part::value_variants() {
+        if !plan.part.is_empty() && !plan.part.contains(part) {
+            continue;
+        }
+        goals.extend(match part {
+            Part::Noimages => replay::measure(plan, &replay::NO_IMAGES).await?,
+            Part::Default => replay::measure(plan, &replay::DEFAULT).await?,
+            Part::Large => replay::measure(plan, &replay::LARGE).await?,
+            Part::Ddl => ddl::measure(plan).await?,
+            Part::Bootstrap => bootstrap::measure(plan).await?,
+            Part::Fed => fed::measure(plan).await?,
+            Part::Fetch => fetch::measure(plan).await?,
+        });
+    }
+    let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let result = SuiteResult {
+        suite: "shadow",
+        date: suite::result::today(),
+        seconds: begun.elapsed().as_secs_f64(),
+        is_quick: plan.is_quick,
+        void: None,
+        machine,
+        commit: machine::commit(&repository),
+        goals,
+    };
+    println!("{result}");
+    let path = result.write_with_others(&plan.results, &goals::GOALS).map_err(doing("the result"))?;
+    println!("{}", path.display());
+    Ok(())
+}
