@@ -20,6 +20,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use clap::{Parser, ValueEnum};
+use suite::goal::{Goal, Outcome};
 use suite::machine::{self, Machine};
 use suite::result::SuiteResult;
 
@@ -54,6 +55,36 @@ enum Part {
     Fetch,
 }
 
+impl Part {
+    async fn measure(self, plan: &Plan) -> Result<Vec<Outcome>> {
+        match self {
+            Self::Noimages => replay::measure(plan, &replay::NO_IMAGES).await,
+            Self::Default => replay::measure(plan, &replay::DEFAULT).await,
+            Self::Large => replay::measure(plan, &replay::LARGE).await,
+            Self::Ddl => ddl::measure(plan).await,
+            Self::Bootstrap => bootstrap::measure(plan).await,
+            Self::Fed => fed::measure(plan).await,
+            Self::Fetch => fetch::measure(plan).await,
+        }
+    }
+
+    /// Its goals without a value.
+    fn not_measured(self, plan: &Plan, why: &str) -> Vec<Outcome> {
+        let (name, goals): (&str, &[Goal]) = match self {
+            Self::Noimages => ("noimages", &[goals::REPLAY_NO_IMAGES]),
+            Self::Default => ("default", &[goals::REPLAY_DEFAULT]),
+            Self::Large => ("large", &[goals::REPLAY_LARGE]),
+            Self::Ddl => ("ddl", &[goals::DDL_P50, goals::DDL_P99]),
+            Self::Bootstrap => ("bootstrap", &[goals::BOOTSTRAP, goals::BOOTSTRAP_GROWTH]),
+            Self::Fed => ("fed", &[goals::FED_P50, goals::FED_P99]),
+            Self::Fetch => ("fetch", &[goals::FETCH_FULL, goals::FETCH_CATALOG]),
+        };
+        let first = why.lines().next().unwrap_or_default();
+        let outcome = |goal: &Goal| goal.outcome(Vec::new(), Vec::new(), plan.command(name)).noted(first);
+        goals.iter().map(outcome).collect()
+    }
+}
+
 impl Plan {
     fn command(&self, part: &str) -> String {
         let quick = if self.is_quick { " --quick" } else { "" };
@@ -82,15 +113,11 @@ async fn run(plan: &Plan) -> Result<()> {
         if !plan.part.is_empty() && !plan.part.contains(part) {
             continue;
         }
-        goals.extend(match part {
-            Part::Noimages => replay::measure(plan, &replay::NO_IMAGES).await?,
-            Part::Default => replay::measure(plan, &replay::DEFAULT).await?,
-            Part::Large => replay::measure(plan, &replay::LARGE).await?,
-            Part::Ddl => ddl::measure(plan).await?,
-            Part::Bootstrap => bootstrap::measure(plan).await?,
-            Part::Fed => fed::measure(plan).await?,
-            Part::Fetch => fetch::measure(plan).await?,
-        });
+        goals.extend(part.measure(plan).await.unwrap_or_else(|error| {
+            // The others are measured all the same.
+            eprintln!("{part:?}: {error}");
+            part.not_measured(plan, &error)
+        }));
     }
     let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let result = SuiteResult {
