@@ -1,4 +1,7 @@
 //! `walspool wal-fetch` as restore_command (A01): exit codes, whole files or none, and a real recovery that must not end early.
+//! `rights.rs`: the same where the account may not read what it needs.
+
+mod rights;
 
 use std::io::{Seek, SeekFrom, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -334,6 +337,17 @@ fn take_in(place: &mut Place, server: &Postgres, from: Lsn, to: Lsn, system: Sys
     }
 }
 
+/// Everything belongs to the servers' account, and the program lies where that may run it. Copied by another process: a child
+/// that another test makes at this moment would have our file open for writing, and a file that somebody writes to cannot be run.
+fn given(place: &Place) -> PathBuf {
+    let program = place.folder.path().join("walspool");
+    let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_walspool")).arg(&program).status().expect("cp runs");
+    assert!(copied.success());
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).expect("set");
+    give_all(place.folder.path());
+    program
+}
+
 fn give_all(path: &Path) {
     give(path, server_account().expect("an account")).expect("given");
     if path.is_dir() {
@@ -381,10 +395,7 @@ async fn recoveries(major: u32) {
     let mut place = Place::new();
     take_in(&mut place, &server, from, to, SystemIdentifier::new(system.parse().expect("a number")));
     place.close();
-    let program = place.folder.path().join("walspool");
-    std::fs::copy(env!("CARGO_BIN_EXE_walspool"), &program).expect("copied");
-    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).expect("set");
-    give_all(place.folder.path());
+    let program = given(&place);
     let config = place.folder.path().join("walspool.toml");
     let restore = |flags: &str| format!("{} wal-fetch {flags} %f %p --config {}", program.display(), config.display());
     let copied = |signal: &'static str, restore_command: String| {
@@ -403,6 +414,8 @@ async fn recoveries(major: u32) {
     standby.start_again().await.expect("the standby starts");
     until(&standby, count, true).await;
     drop(standby);
+    // One that may not read the store asks again until it may.
+    rights::a_standby_waits(&place, &mut copied("standby.signal", restore("--standby"))).await;
 
     // A recovery whose restore_command is wrong in itself stops, and does not open for writes.
     let mut stopped = copied("recovery.signal", restore("--no-such-flag"));
@@ -410,8 +423,11 @@ async fn recoveries(major: u32) {
     assert!(error.contains("ended with"), "{error}");
     let signal = stopped.data_dir().join("recovery.signal");
     assert!(signal.exists(), "it was not promoted: {error}");
-    // With the right one the same data recovers to the end and is promoted.
+    // Nor does one that may not read the store, or the configuration.
     stopped.append_conf("restore_command", &restore("")).expect("written");
+    rights::a_recovery_stops(&place, &mut stopped).await;
+    assert!(signal.exists(), "it was not promoted: {}", stopped.log_tail());
+    // As soon as it may, the same data recovers to the end and is promoted.
     stopped.start_again().await.expect("it recovers");
     until(&stopped, count, false).await;
     assert!(!signal.exists());
