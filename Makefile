@@ -85,7 +85,7 @@ zero-loss: ## the source killed and its disk gone: every commit that was acknowl
 	$(CARGO) build --release -p walspool -p walspool-inspect -p walspool-physical
 	@$(OUT)/walspool-physical zero-loss --cycles $(CYCLES) $(if $(RECORD),--record tests/results)
 
-kill-shadow: ## kill -9 of the shadow's server around its restartpoints, then every catalog against the source's (CYCLES=10; RECORD=1)
+kill-shadow: ## kill -9 of the shadow's server at ten points around its restartpoints, then every catalog against the source's (CYCLES=10; RECORD=1)
 	$(CARGO) build --release -p walspool -p walspool-inspect -p walspool-physical
 	@$(OUT)/walspool-physical kill-shadow --cycles $(CYCLES) $(if $(RECORD),--record tests/results)
 

@@ -2,18 +2,22 @@
 //!
 //! Reading order: [`stage`] (a source, its configuration, the daemon), [`stored`] (what the store's files hold, read without
 //! the store's own code), [`compare`] (against the source's files), [`receive`] (`pg_receivewal` beside us), [`equality`] (one
-//! life with restarts and a promotion), [`kill_wal`], [`zero_loss`] and [`shadow`] (the marathons), [`results`] (what they leave).
+//! life with restarts and a promotion), [`kill_wal`], [`zero_loss`], [`restartpoint`] and [`shadow`] (the marathons; [`control`] and [`trap`] serve the third),
+//! [`results`] (what they leave).
 
 pub mod clients;
 pub mod compare;
+pub mod control;
 pub mod equality;
 pub mod kill_wal;
 pub mod random;
 pub mod receive;
+pub mod restartpoint;
 pub mod results;
 pub mod shadow;
 pub mod stage;
 pub mod stored;
+pub mod trap;
 pub mod zero_loss;
 
 /// What went wrong, for people; a proof that fails has no other use.

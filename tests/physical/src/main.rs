@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
 use physical::results::Marathon;
-use physical::{equality, kill_wal, random, shadow, zero_loss};
+use physical::{equality, kill_wal, random, restartpoint, shadow, zero_loss};
 
 #[derive(Parser)]
 #[command(name = "walspool-physical", about = "Proofs of physical capture on real PostgreSQL.")]
@@ -33,7 +33,7 @@ enum Command {
         #[arg(long, default_value_t = 2)]
         cycles: u64,
     },
-    /// `kill -9` of the shadow's server around its restartpoints, then every catalog against the source's.
+    /// `kill -9` of the shadow's server at ten points around its restartpoints, then every catalog against the source's.
     KillShadow {
         /// Kills, shared between the majors.
         #[arg(long, default_value_t = 2)]
@@ -62,12 +62,8 @@ async fn run(cli: &Cli) -> physical::Result<()> {
     let marathon = match cli.command {
         Command::KillWal { cycles } => kill_wal::run(&cli.majors, cycles, random::seed()).await?,
         Command::ZeroLoss { cycles } => zero_loss::run(&cli.majors, cycles, random::seed()).await?,
-        Command::KillShadow { cycles } => {
-            shadow::run(shadow::Kind::KillShadow, &cli.majors, cycles, random::seed()).await?
-        }
-        Command::ChaosShadow { cycles } => {
-            shadow::run(shadow::Kind::ChaosShadow, &cli.majors, cycles, random::seed()).await?
-        }
+        Command::KillShadow { cycles } => restartpoint::run(&cli.majors, cycles, random::seed()).await?,
+        Command::ChaosShadow { cycles } => shadow::run(&cli.majors, cycles, random::seed()).await?,
         Command::Equality => return equal(&cli.majors).await,
     };
     if let Some(folder) = &cli.record {

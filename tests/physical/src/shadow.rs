@@ -1,11 +1,8 @@
-//! The shadow's marathons.
+//! A shadow, and what has to hold of it however often it is killed; the marathon that kills everybody.
 //!
-//! `kill-shadow`: under load and DDL a restartpoint is begun, and the shadow's server is killed with -9 a moment before, during or
-//! after it. It comes back with the same data, finds its WAL in the store, and its catalogs are the source's. Before it is killed
-//! and after it came back, the store's hold is at or below the redo position in its `pg_control`, and never more than the one of the
-//! restartpoint before.
-//!
-//! `chaos-shadow`: walspool, shadow and source are killed with -9 in random order, one to three of them at once. Nobody helps.
+//! `chaos-shadow`: walspool, shadow and source are killed with -9 in random order, one to three of them at once, under load and
+//! DDL. Nobody helps. The shadow comes back with the same data, finds its WAL in the store, and its catalogs are the source's.
+//! Whenever it is looked at, the store's hold is at or below the redo position in its `pg_control`, and never goes back.
 //!
 //! Lost is a cycle after which the shadow had to be made anew, or did not come back.
 
@@ -13,17 +10,23 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
+use serde_json::Value;
 use setup::daemon::Walspool;
+use setup::pgbench::Load;
 use setup::postgres::Options;
 use setup::shadow::{PATIENCE, ShadowStage};
 
+use crate::control::Control;
 use crate::random::Random;
 use crate::results::Marathon;
 use crate::stage::program;
 use crate::{Result, doing};
 
 /// Between two looks.
-const POLL: Duration = Duration::from_millis(50);
+pub(crate) const POLL: Duration = Duration::from_millis(50);
+
+/// Transactions a second of the load: what matters is that something is written at every moment.
+const TPS: u32 = 300;
 
 /// What was done on one major.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -33,52 +36,128 @@ struct Lane {
     killed_shadows: u64,
     killed_daemons: u64,
     killed_sources: u64,
-    restartpoints: u64,
     catalogs_compared: u64,
     longest_return_ms: u64,
 }
 
-/// Which of the two.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// Around restartpoints.
-    KillShadow,
-    /// Everybody.
-    ChaosShadow,
+/// A source, walspool, and a shadow that is to remain the same one.
+#[derive(Debug)]
+pub(crate) struct Subject {
+    pub(crate) stage: ShadowStage,
+    pub(crate) daemon: Walspool,
+    inode: u64,
+    /// Where the store's hold was when it was looked at last.
+    hold: u64,
+}
+
+impl Subject {
+    /// With tables of pgbench, and streaming; `configure` may change the configuration before walspool is started.
+    pub(crate) async fn begin(major: u32, configure: impl FnOnce(&mut ShadowStage) -> Result<()>) -> Result<Self> {
+        let options = Options::major(major).initdb_arg("--wal-segsize=1");
+        let mut stage = ShadowStage::start(&program("walspool")?, options).await.map_err(doing("a stage"))?;
+        configure(&mut stage)?;
+        setup::pgbench::initialise(&stage.source, "postgres", 1).map_err(doing("pgbench -i"))?;
+        let daemon = stage.run_until_streaming().await.map_err(doing("the shadow"))?;
+        let inode = inode_of(&stage)?;
+        Ok(Self { stage, daemon, inode, hold: 0 })
+    }
+
+    /// Nobody made it anew.
+    pub(crate) fn is_same_shadow(&self) -> Result<bool> {
+        Ok(inode_of(&self.stage)? == self.inode)
+    }
+
+    /// Two clients until they are killed, and in every fifth cycle all kinds of DDL under them.
+    pub(crate) async fn load(&self, cycle: u32) -> Result<Load> {
+        let log: PathBuf = self.stage.folder.path().join("pgbench.log");
+        let load = setup::pgbench::start_at_rate(&self.stage.source, "postgres", 2, 3600, TPS, &log);
+        let load = load.map_err(doing("pgbench"))?;
+        if cycle.is_multiple_of(5) {
+            setup::ddl::all(&self.stage.source, cycle, None).await.map_err(doing("DDL"))?;
+        }
+        Ok(load)
+    }
+
+    pub(crate) async fn sql(&self, statement: &str) -> Result<()> {
+        self.stage.source.sql("postgres", statement).await.map_err(doing(statement))
+    }
+
+    /// Waits until it streams; gives how long that took, in milliseconds.
+    pub(crate) async fn return_ms(&mut self) -> Result<u64> {
+        let begun = Instant::now();
+        self.stage.wait_state(&mut self.daemon, "streaming").await.map_err(|error| error.to_string())?;
+        Ok(begun.elapsed().as_millis() as u64)
+    }
+
+    /// Every catalog against the source's; gives how many.
+    pub(crate) async fn compare(&self) -> Result<u64> {
+        let compared = self.stage.compare().await.map_err(|error| error.to_string())?;
+        match compared.differences.as_slice() {
+            [] => Ok(compared.catalogs as u64),
+            differences => Err(format!("catalogs differ: {differences:?}")),
+        }
+    }
+
+    pub(crate) fn control(&self) -> Result<Control> {
+        Control::read(&self.stage.data())
+    }
+
+    /// The store holds what the shadow would read again, and never goes back to less. Gives the hold.
+    pub(crate) async fn check_hold(&mut self) -> Result<u64> {
+        let status = self.stage.launch.status().await.map_err(doing("status"))?;
+        let held = held(&status, "restartpoint shadow")?;
+        // Read after the hold, so it can only be above what the hold was set by.
+        let redo = self.control()?.redo;
+        if held > redo {
+            return Err(format!("the store keeps from {held:X}, the shadow begins at {redo:X}"));
+        }
+        if held < self.hold {
+            return Err(format!("the hold went back from {:X} to {held:X}", self.hold));
+        }
+        self.hold = held;
+        Ok(held)
+    }
+}
+
+/// The position of a hold; 0 where it holds everything.
+pub(crate) fn held(status: &Value, reason: &str) -> Result<u64> {
+    let holds = status["holds"].as_array().cloned().unwrap_or_default();
+    let hold = holds.iter().find(|hold| hold["reason"] == reason);
+    let hold = hold.ok_or_else(|| format!("no hold is called {reason:?}: {holds:?}"))?;
+    hold["position"].as_str().map_or(Ok(0), lsn)
+}
+
+fn inode_of(stage: &ShadowStage) -> Result<u64> {
+    let found = std::fs::metadata(stage.data()).map_err(doing("the shadow's data folder"))?;
+    Ok(std::os::unix::fs::MetadataExt::ino(&found))
 }
 
 struct Run {
-    stage: ShadowStage,
-    daemon: Walspool,
+    subject: Subject,
     random: Random,
     lane: Lane,
-    inode: u64,
-    hold: u64,
 }
 
 /// Runs so many cycles, shared between the majors.
 ///
 /// # Errors
 /// What could not be done, and what differed.
-pub async fn run(kind: Kind, majors: &[u32], cycles: u64, seed: u64) -> Result<Marathon> {
+pub async fn run(majors: &[u32], cycles: u64, seed: u64) -> Result<Marathon> {
     let begun = Instant::now();
-    let target = if kind == Kind::KillShadow { "kill-shadow" } else { "chaos-shadow" };
-    let mut marathon = Marathon::new(target, seed);
-    for (index, major) in majors.iter().enumerate() {
-        let share = cycles / majors.len() as u64 + u64::from((index as u64) < cycles % majors.len() as u64);
-        if share == 0 {
-            continue;
-        }
-        let mut run = Run::begin(*major, Random::new(seed ^ u64::from(*major))).await?;
+    let mut marathon = Marathon::new("chaos-shadow", seed);
+    for (major, share) in shares(majors, cycles) {
+        let subject = Subject::begin(major, |_| Ok(())).await?;
+        let random = Random::new(seed ^ u64::from(major));
+        let mut run = Run { subject, random, lane: Lane { major, ..Lane::default() } };
         for cycle in 0..share {
             marathon.cycles += 1;
-            run.cycle(kind, cycle as u32).await.map_err(|error| {
-                format!("PostgreSQL {major}, cycle {cycle}: {error}\n{}", run.stage.launch.log_tail(40))
+            run.cycle(cycle as u32).await.map_err(|error| {
+                let log = run.subject.stage.launch.log_tail(40);
+                format!("PostgreSQL {major}, cycle {cycle}: {error}\n{log}")
             })?;
-            if run.is_same_shadow()? {
-                marathon.equal += 1;
-            } else {
-                marathon.lost += 1;
+            match run.subject.is_same_shadow()? {
+                true => marathon.equal += 1,
+                false => marathon.lost += 1,
             }
         }
         println!("{:?}", run.lane);
@@ -88,75 +167,28 @@ pub async fn run(kind: Kind, majors: &[u32], cycles: u64, seed: u64) -> Result<M
     Ok(marathon)
 }
 
+/// How many cycles each major has; those without any are left out.
+pub(crate) fn shares(majors: &[u32], cycles: u64) -> Vec<(u32, u64)> {
+    let count = majors.len() as u64;
+    let share = |index: u64| cycles / count + u64::from(index < cycles % count);
+    majors.iter().zip(0..).map(|(major, index)| (*major, share(index))).filter(|(_, share)| *share > 0).collect()
+}
+
 impl Run {
-    async fn begin(major: u32, random: Random) -> Result<Self> {
-        let options = Options::major(major).initdb_arg("--wal-segsize=1");
-        let stage = ShadowStage::start(&program("walspool")?, options).await.map_err(doing("a stage"))?;
-        setup::pgbench::initialise(&stage.source, "postgres", 1).map_err(doing("pgbench -i"))?;
-        let daemon = stage.run_until_streaming().await.map_err(doing("the shadow"))?;
-        let mut run = Self { stage, daemon, random, lane: Lane { major, ..Lane::default() }, inode: 0, hold: 0 };
-        run.inode = run.inode_now()?;
-        Ok(run)
-    }
-
-    fn inode_now(&self) -> Result<u64> {
-        let found = std::fs::metadata(self.stage.data()).map_err(doing("the shadow's data folder"))?;
-        Ok(std::os::unix::fs::MetadataExt::ino(&found))
-    }
-
-    /// Nobody made it anew.
-    fn is_same_shadow(&self) -> Result<bool> {
-        Ok(self.inode_now()? == self.inode)
-    }
-
-    fn log(&self) -> PathBuf {
-        self.stage.folder.path().join("pgbench.log")
-    }
-
-    async fn cycle(&mut self, kind: Kind, number: u32) -> Result<()> {
+    async fn cycle(&mut self, number: u32) -> Result<()> {
         self.lane.cycles += 1;
-        let load = setup::pgbench::start(&self.stage.source, "postgres", 2, 3600, &self.log());
-        let mut load = load.map_err(doing("pgbench"))?;
-        if number.is_multiple_of(5) {
-            setup::ddl::all(&self.stage.source, number, None).await.map_err(doing("DDL"))?;
-        }
+        let mut load = self.subject.load(number).await?;
         let sql = format!("CREATE TABLE before_kill{number}(id int PRIMARY KEY, t text); CHECKPOINT");
-        self.stage.source.sql("postgres", &sql).await.map_err(doing("DDL"))?;
-        match kind {
-            Kind::KillShadow => self.kill_around_a_restartpoint().await?,
-            Kind::ChaosShadow => self.kill_some().await?,
-        }
-        let sql = format!("ALTER TABLE before_kill{number} ADD COLUMN after_kill int DEFAULT {number}");
-        self.stage.source.sql("postgres", &sql).await.map_err(doing("DDL"))?;
+        self.subject.sql(&sql).await?;
+        self.kill_some().await?;
+        self.subject
+            .sql(&format!("ALTER TABLE before_kill{number} ADD COLUMN after_kill int DEFAULT {number}"))
+            .await?;
         load.kill();
-        let begun = Instant::now();
-        self.stage.wait_state(&mut self.daemon, "streaming").await.map_err(|error| error.to_string())?;
-        self.lane.longest_return_ms = self.lane.longest_return_ms.max(begun.elapsed().as_millis() as u64);
-        self.check_hold().await?;
-        let compared = self.stage.compare().await.map_err(|error| error.to_string())?;
-        self.lane.catalogs_compared += compared.catalogs as u64;
-        match compared.differences.as_slice() {
-            [] => Ok(()),
-            differences => Err(format!("catalogs differ: {differences:?}")),
-        }
-    }
-
-    /// A restartpoint is asked for, and the postmaster killed up to 300 ms later; in some cycles before it.
-    async fn kill_around_a_restartpoint(&mut self) -> Result<()> {
-        let pid = self.stage.shadow_pid().ok_or("the shadow runs")?;
-        self.check_hold().await?;
-        let place = self.stage.shadow();
-        let asking = tokio::spawn(async move {
-            let client = place.client("postgres").await?;
-            client.batch_execute("CHECKPOINT").await?;
-            Ok::<(), setup::SetupError>(())
-        });
-        tokio::time::sleep(Duration::from_millis(self.random.between(0, 300))).await;
-        kill(pid);
-        self.lane.killed_shadows += 1;
-        // Whoever was killed in the middle of it answers with an error.
-        self.lane.restartpoints += u64::from(matches!(asking.await, Ok(Ok(()))));
-        self.wait_gone(pid).await
+        self.lane.longest_return_ms = self.lane.longest_return_ms.max(self.subject.return_ms().await?);
+        self.subject.check_hold().await?;
+        self.lane.catalogs_compared += self.subject.compare().await?;
+        Ok(())
     }
 
     async fn kill_some(&mut self) -> Result<()> {
@@ -170,67 +202,36 @@ impl Run {
             tokio::time::sleep(Duration::from_millis(self.random.between(0, 200))).await;
             match victim {
                 0 => {
-                    if let Some(pid) = self.stage.shadow_pid() {
+                    if let Some(pid) = self.subject.stage.shadow_pid() {
                         kill(pid);
                         self.lane.killed_shadows += 1;
                     }
                 }
                 1 => {
-                    self.daemon.signal(libc::SIGKILL).map_err(doing("walspool"))?;
-                    self.daemon.wait_exit(PATIENCE).await.map_err(doing("walspool"))?;
+                    self.subject.daemon.signal(libc::SIGKILL).map_err(doing("walspool"))?;
+                    self.subject.daemon.wait_exit(PATIENCE).await.map_err(doing("walspool"))?;
                     self.lane.killed_daemons += 1;
                     restart_daemon = true;
                 }
                 _ => {
-                    self.stage.source.kill9();
+                    self.subject.stage.source.kill9();
                     self.lane.killed_sources += 1;
-                    self.stage.source.start_again().await.map_err(doing("the source's start"))?;
+                    self.subject.stage.source.start_again().await.map_err(doing("the source's start"))?;
                 }
             }
         }
         if restart_daemon {
-            self.daemon = self.stage.launch.run().map_err(doing("walspool"))?;
+            self.subject.daemon = self.subject.stage.launch.run().map_err(doing("walspool"))?;
         }
-        Ok(())
-    }
-
-    async fn wait_gone(&self, pid: i32) -> Result<()> {
-        let begun = Instant::now();
-        while self.stage.shadow_pid() == Some(pid) {
-            if begun.elapsed() > PATIENCE {
-                return Err(format!("the shadow's server {pid} was killed, and no other was started"));
-            }
-            tokio::time::sleep(POLL).await;
-        }
-        Ok(())
-    }
-
-    /// The store holds what the shadow would read again, and never goes back to less.
-    async fn check_hold(&mut self) -> Result<()> {
-        let status = self.stage.launch.status().await.map_err(doing("status"))?;
-        let holds = status["holds"].as_array().cloned().unwrap_or_default();
-        let hold = holds.iter().find(|hold| hold["reason"] == "restartpoint shadow");
-        let hold = hold.ok_or_else(|| format!("the shadow holds nothing: {holds:?}"))?;
-        // Without a position it holds everything.
-        let held = hold["position"].as_str().map_or(Ok(0), lsn)?;
-        // Asked after the hold, so it can only be above what the hold was set by.
-        let redo = status["shadow"]["redo"].as_str().map_or(Ok(u64::MAX), lsn)?;
-        if held > redo {
-            return Err(format!("the store keeps from {held:X}, the shadow begins at {redo:X}"));
-        }
-        if held < self.hold {
-            return Err(format!("the hold went back from {:X} to {held:X}", self.hold));
-        }
-        self.hold = held;
         Ok(())
     }
 }
 
-fn lsn(text: &str) -> Result<u64> {
+pub(crate) fn lsn(text: &str) -> Result<u64> {
     text.parse::<segments::Lsn>().map(segments::Lsn::get).map_err(|_| format!("{text:?} is no position"))
 }
 
-fn kill(pid: i32) {
-    // SAFETY: a plain system call on the server that this marathon's daemon has started.
+pub(crate) fn kill(pid: i32) {
+    // SAFETY: a plain system call on a process that this marathon's daemon has started.
     unsafe { libc::kill(pid, libc::SIGKILL) };
 }

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use segments::{
     GROUP_HEADER_BYTES, GroupHeader, GroupView, Lsn, SEGMENT_HEADER_BYTES, SegmentHeader, SegmentId, StreamKind,
-    segment_file_name,
+    parse_segment_file_name, segment_file_name,
 };
 
 use crate::{Result, doing};
@@ -148,16 +148,66 @@ impl StoredWal {
     }
 
     fn open(&self, segment: SegmentId) -> Result<Option<Opened>> {
-        let path = self.store.join(StreamKind::Wal.name()).join(segment_file_name(segment));
-        let file = match File::open(&path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            opened => opened.map_err(doing("open"))?,
-        };
-        let mut head = vec![0; SEGMENT_HEADER_BYTES];
-        file.read_exact_at(&mut head, 0).map_err(doing("read"))?;
-        let header = SegmentHeader::decode(&head).map_err(doing("a segment's header"))?;
-        Ok((header.segment == segment).then_some(Opened { file, header }))
+        Opened::of(&self.store, segment)
     }
+}
+
+/// A segment with content, as it lies there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Kept {
+    /// Its ordinal.
+    pub segment: u64,
+    /// Up to the end of its last group.
+    pub used_bytes: u64,
+    /// Whoever reads from a position below this one needs it: the highest end of an entry that has a record here.
+    pub needed_below: u64,
+}
+
+/// The segments that `wal/` has, oldest first; walspool may write and remove meanwhile.
+///
+/// # Errors
+/// What cannot be read.
+pub fn kept(store: &Path) -> Result<Vec<Kept>> {
+    let folder = store.join(StreamKind::Wal.name());
+    let listed = std::fs::read_dir(&folder).map_err(doing("wal/"))?;
+    let names = listed.flatten().filter_map(|entry| parse_segment_file_name(entry.file_name().to_str()?));
+    let mut segments: Vec<_> = names.collect();
+    segments.sort_unstable();
+    let mut found: Vec<Kept> = Vec::new();
+    // Where the entry begins that is not complete yet.
+    let mut chain_from = None;
+    for segment in segments {
+        let opened = match Opened::of(store, segment) {
+            Ok(Some(opened)) => opened,
+            Ok(None) => continue,
+            // Taken out, and made again for another ordinal, while it was looked at.
+            Err(_) if !folder.join(segment_file_name(segment)).exists() => continue,
+            Err(error) => return Err(error),
+        };
+        let mut offset = opened.header.geometry.content_start();
+        let mut here = Kept { segment: segment.get(), used_bytes: 0, needed_below: 0 };
+        while let Some(bytes) = opened.group(offset) {
+            let group = opened.view(&bytes, offset).expect("was verified when it was read");
+            for record in group.records() {
+                let from = *chain_from.get_or_insert(found.len());
+                if record.meta.last {
+                    let end = record.meta.lsn.get();
+                    found[from..].iter_mut().for_each(|kept| kept.needed_below = kept.needed_below.max(end));
+                    here.needed_below = here.needed_below.max(end);
+                    chain_from = None;
+                }
+            }
+            offset = group.end_offset();
+            here.used_bytes = offset;
+        }
+        // Without a group it is prepared, or was taken out a moment ago.
+        if here.used_bytes > 0 {
+            found.push(here);
+        }
+    }
+    let open = found.len().saturating_sub(1).min(chain_from.unwrap_or(usize::MAX));
+    found.iter_mut().skip(open).for_each(|kept| kept.needed_below = u64::MAX);
+    Ok(found)
 }
 
 struct Opened {
@@ -166,6 +216,18 @@ struct Opened {
 }
 
 impl Opened {
+    fn of(store: &Path, segment: SegmentId) -> Result<Option<Self>> {
+        let path = store.join(StreamKind::Wal.name()).join(segment_file_name(segment));
+        let file = match File::open(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            opened => opened.map_err(doing("open"))?,
+        };
+        let mut head = vec![0; SEGMENT_HEADER_BYTES];
+        file.read_exact_at(&mut head, 0).map_err(doing("read"))?;
+        let header = SegmentHeader::decode(&head).map_err(doing("a segment's header"))?;
+        Ok((header.segment == segment).then_some(Self { file, header }))
+    }
+
     /// The whole group at an offset; `None` where there is none.
     fn group(&self, offset: u64) -> Option<Vec<u8>> {
         let SegmentHeader { geometry, incarnation, .. } = &self.header;

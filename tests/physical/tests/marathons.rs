@@ -1,6 +1,6 @@
 //! The marathons, short: two kills of walspool on each major, two zero-loss drills, and what must fail.
 
-use physical::{kill_wal, random, shadow, zero_loss};
+use physical::{kill_wal, random, restartpoint, shadow, zero_loss};
 use zero_loss::{Harm, drill};
 
 async fn killed_twice(major: u32) {
@@ -49,7 +49,7 @@ fn two_majors(seed: u64) -> [u32; 2] {
 #[tokio::test(flavor = "multi_thread")]
 async fn two_kills_of_the_shadow_around_restartpoints_leave_it_equal() {
     let seed = random::seed();
-    let marathon = shadow::run(shadow::Kind::KillShadow, &two_majors(seed), 2, seed).await;
+    let marathon = restartpoint::run(&two_majors(seed), 2, seed).await;
     let marathon = marathon.unwrap_or_else(|error| panic!("{error}"));
     println!("{}", marathon.line());
     assert_eq!(marathon.line(), "2 cycles, 2 equal, 0 lost");
@@ -58,7 +58,7 @@ async fn two_kills_of_the_shadow_around_restartpoints_leave_it_equal() {
 #[tokio::test(flavor = "multi_thread")]
 async fn two_rounds_of_kills_of_everybody_leave_the_shadow_equal() {
     let seed = random::seed();
-    let marathon = shadow::run(shadow::Kind::ChaosShadow, &two_majors(seed), 2, seed).await;
+    let marathon = shadow::run(&two_majors(seed), 2, seed).await;
     let marathon = marathon.unwrap_or_else(|error| panic!("{error}"));
     println!("{}", marathon.line());
     assert_eq!(marathon.line(), "2 cycles, 2 equal, 0 lost");

@@ -156,6 +156,17 @@ impl Process {
     }
 }
 
+/// A process's children, and theirs, and so on, from `/proc`; a parent stands before its children.
+pub fn descendants_of(ancestor: i32) -> Vec<i32> {
+    let mut found = children_of(ancestor);
+    let mut next = 0;
+    while next < found.len() {
+        found.extend(children_of(found[next]));
+        next += 1;
+    }
+    found
+}
+
 /// Children of a process, from `/proc`.
 fn children_of(parent: i32) -> Vec<i32> {
     let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
