@@ -34,7 +34,7 @@ pub(super) async fn check(
     encoding(client, TARGET, findings).await?;
     writable(client, in_recovery, findings).await?;
     replica_role(client, &server, findings).await?;
-    progress::check(client, &server, findings).await?;
+    progress::check(client, &server.role, findings).await?;
     if let Some(source) = source {
         types::check(client, &source.types, findings).await?;
     }
