@@ -16,6 +16,7 @@ use super::frame::Phase;
 use super::message::{Backend, ServerError};
 use super::session::Session;
 use super::stream::{DEFAULT_RECEIVE_TIMEOUT, ReplicationStream};
+use super::timeline::{NextTimeline, next_timeline};
 
 /// A walsender session that is attached to a database (`replication=database`): replication commands and plain SQL.
 pub struct ReplicationClient {
@@ -42,15 +43,6 @@ pub struct PhysicalSlot {
     pub restart_lsn: Option<Lsn>,
     /// The timeline of that position.
     pub restart_timeline: Option<TimelineId>,
-}
-
-/// Where a timeline ends and which one follows it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct NextTimeline {
-    /// The timeline that follows.
-    pub timeline: TimelineId,
-    /// Its first byte: the end of the one before.
-    pub begins_at: Lsn,
 }
 
 /// Answer to START_REPLICATION PHYSICAL.
@@ -337,17 +329,6 @@ impl ReplicationClient {
             Violation::new("a replication command's answer", expected, found).at(self.endpoint())
         })
     }
-}
-
-/// The row that ends a historic timeline (`StartReplication`, `walsender.c`).
-pub(super) fn next_timeline(rows: &Rows) -> std::result::Result<NextTimeline, Violation> {
-    let (timeline, begins_at) = (rows.first("next_tli"), rows.first("next_tli_startpos"));
-    let parsed = timeline.and_then(|text| text.parse().ok()).zip(begins_at.and_then(|text| text.parse().ok()));
-    let (timeline, begins_at) = parsed.ok_or_else(|| {
-        let found = format!("{timeline:?}, {begins_at:?}");
-        Violation::new("the end of a timeline", "the next one and its first position", found)
-    })?;
-    Ok(NextTimeline { timeline: TimelineId::new(timeline), begins_at })
 }
 
 impl std::fmt::Debug for ReplicationClient {

@@ -9,13 +9,13 @@ use tokio::io::ReadHalf;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::channel::{Channel, Rows, column_names, from_session_error, log_notice, row, unexpected};
-use super::client::{NextTimeline, next_timeline};
 use super::copy::{ReplicationMessage, StatusUpdate};
 use super::endpoint::Endpoint;
 use super::error::{ConnError, Result, Violation};
 use super::feedback::FeedbackSender;
 use super::frame::{Inbox, Phase};
 use super::message::{self, Backend, ServerError};
+use super::timeline::{NextTimeline, next_timeline};
 use super::wire::Wire;
 
 /// A link is given up after this time without a byte, having been asked for one after half of it
