@@ -15,18 +15,17 @@ use segments::{Lsn, StreamKind, TimelineId};
 use spool::disk::Disk;
 use spool::{RecordInput, Store};
 
+use super::context::{PhysicalContext, Start};
 use super::saving::hold_from;
-use super::service::{PhysicalCapture, Start};
 use super::source::{Met, history_file};
 use crate::capture::decision::Identity;
 use crate::capture::error::{CaptureError, Result};
 use crate::capture::manifest;
 use crate::runtime::{Reason, Report, Service};
 
-impl<D: Disk> PhysicalCapture<D> {
+impl<D: Disk> PhysicalContext<D> {
     /// Begins at the first byte of the segment that holds `reserved`; without one the slot is made first.
     pub(super) async fn begin(&self, met: &mut Met, reserved: Option<Lsn>) -> Result<Start> {
-        let context = &self.context;
         let physical = self.physical();
         let format = format_of(met)?;
         let reserved = match (reserved, &physical.slot) {
@@ -57,14 +56,14 @@ impl<D: Disk> PhysicalCapture<D> {
             Profile::Catalog => Some(FilterState::begin(begin, self.first_map(met).await?)),
             Profile::Full => None,
         };
-        append(&context.store, &record.encode(), timeline).await?;
+        append(&self.store, &record.encode(), timeline).await?;
         let mut history = None;
         if !met.history_file.is_empty() {
             let content = history_file(&mut met.replication, timeline).await?;
             if !content.is_empty() {
                 history = Some(content.clone());
                 let file = HistoryFile { timeline, previous: None, content };
-                append(&context.store, &file.encode(begin), timeline).await?;
+                append(&self.store, &file.encode(begin), timeline).await?;
             }
         }
         let identity =
@@ -73,12 +72,12 @@ impl<D: Disk> PhysicalCapture<D> {
         if let Some(filter) = &filter {
             origin.save_filter(begin, filter.encode());
         }
-        manifest::write_physical(&context.store, &context.config, &identity, origin).await?;
+        manifest::write_physical(&self.store, &self.config, &identity, origin).await?;
         if filter.is_some() {
-            hold_from(&context.store, begin).await?;
+            hold_from(&self.store, begin).await?;
         }
         if let Some(content) = history {
-            manifest::keep_history(&context.store, timeline, content).await?;
+            manifest::keep_history(&self.store, timeline, content).await?;
         }
         tracing::info!(%begin, %reserved, %timeline, "a new physical history begins");
         Ok(Start { format, lsn: begin, timeline, previous: None, ahead: None, filter })
@@ -86,9 +85,9 @@ impl<D: Disk> PhysicalCapture<D> {
 
     /// Which files are catalogs', asked by SQL in every database.
     async fn first_map(&self, met: &Met) -> Result<CatalogMap> {
-        let conninfo = &self.context.source;
+        let conninfo = &self.source;
         let detail = "asking every database of the source which files are catalogs'; transactions that rewrite one are waited for";
-        self.context.board.set(Service::CaptureWal, Report::waiting(detail));
+        self.board.set(Service::CaptureWal, Report::waiting(detail));
         let tasks = Mutex::new(Vec::new());
         let connect = |database: String| {
             let (there, tasks) = (conninfo.clone().with_dbname(&database), &tasks);

@@ -12,8 +12,8 @@ use spool::disk::Disk;
 use spool::{BatchLimits, Cursor, CursorStart, Store};
 use tokio::process::Command;
 
+use super::context::PhysicalContext;
 use super::pump::Pump;
-use super::service::PhysicalCapture;
 use crate::capture::error::{CaptureError, Result};
 use crate::runtime::Reason;
 
@@ -24,7 +24,7 @@ const COMPARING: &str = "capture_wal_comparing";
 /// PostgreSQL takes exit codes above this for "abort" (`RestoreArchivedFile`, `xlogarchive.c`), and 1 to this for "not there".
 const NOT_THERE_MAX: i32 = 125;
 
-impl<D: Disk> PhysicalCapture<D> {
+impl<D: Disk> PhysicalContext<D> {
     /// Takes the file that holds the next byte from the archive, and with it whatever it has beyond. `kept_from` is where the
     /// slot keeps WAL from, if that lies above us.
     pub(super) async fn restore(&self, pump: &mut Pump<D>, refused: &ConnError, kept_from: Option<Lsn>) -> Result<()> {
@@ -40,7 +40,7 @@ impl<D: Disk> PhysicalCapture<D> {
         };
         let format = pump.entries.format();
         let name = format.segment_name(pump.timeline, next);
-        let folder = ScratchFolder::make(&self.context.config.store.path)?;
+        let folder = ScratchFolder::make(&self.config.store.path)?;
         let path = folder.path.join(&name);
         if !fetch(command, &name, &path).await? {
             let detail = format!(
@@ -85,7 +85,7 @@ impl<D: Disk> PhysicalCapture<D> {
 
     /// What comes again below our end is what we have; anything else is another history under the same name.
     async fn compare_again(&self, file: File, begin: Lsn, end: Lsn) -> Result<File> {
-        let store = self.context.store.clone();
+        let store = self.store.clone();
         let comparing =
             tokio::task::spawn_blocking(move || first_difference(&store, &file, begin, end).map(|found| (file, found)));
         match comparing.await.expect("comparing does not panic")? {

@@ -1,16 +1,14 @@
 //! The life of physical capture: connect, decide, stream, fail, try again, until a stop is asked for or the store fails.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use replay::conn::Conninfo;
 use replay::physical::{self, Profile};
 use replay::wal::{FilterState, WalFormat};
-use segments::{Geometry, Lsn, StreamKind, TimelineId};
-use spool::Store;
+use segments::{Lsn, StreamKind};
 use spool::disk::Disk;
 
 use super::begin::format_of;
+use super::context::{PhysicalContext, Start};
 use super::decision::{Begun, Decision, decide};
 use super::restore::end_comparison;
 use super::saving::restored;
@@ -19,52 +17,17 @@ use super::source::{Met, meet};
 use super::synchronous;
 use crate::capture::error::{CaptureError, Result};
 use crate::capture::manifest;
-use crate::capture::metrics::CaptureMetrics;
-use crate::config::{self, Config, Physical};
-use crate::runtime::{Backoff, BackoffLimits, Reason, Report, Service, Shutdown, SplitMix, StateBoard};
+use crate::config::Physical;
+use crate::runtime::{Backoff, Reason, Report, Service, SplitMix};
 
 /// A session that streamed for so long was a good one: the next failure begins with the shortest pause again.
 const LONG_ENOUGH: Duration = Duration::from_secs(5);
 
-/// Everything physical capture needs.
-pub struct PhysicalContext<D: Disk> {
-    /// The configuration; it has a block `[source.physical]`.
-    pub config: Arc<Config>,
-    /// How to reach the source.
-    pub source: Conninfo,
-    /// Where entries go.
-    pub store: Store<D>,
-    /// Sizes of the store's segments, for the longest record.
-    pub geometry: Geometry,
-    /// Where the state is shown.
-    pub board: StateBoard,
-    /// Asked to stop?
-    pub shutdown: Shutdown,
-    /// Counters.
-    pub metrics: Arc<CaptureMetrics>,
-    /// Pauses between tries.
-    pub backoff: BackoffLimits,
-}
-
 /// Physical capture.
 pub struct PhysicalCapture<D: Disk> {
-    pub(super) context: PhysicalContext<D>,
+    context: PhysicalContext<D>,
     /// When the last session began to stream.
-    pub(super) streaming_since: Option<Instant>,
-}
-
-/// Where a session begins.
-#[derive(Debug)]
-pub(super) struct Start {
-    pub(super) format: WalFormat,
-    pub(super) lsn: Lsn,
-    pub(super) timeline: TimelineId,
-    /// The last WAL record before.
-    pub(super) previous: Option<Lsn>,
-    /// Somebody with more than this store acknowledged the slot up to here.
-    pub(super) ahead: Option<Lsn>,
-    /// The catalog profile's filter there.
-    pub(super) filter: Option<FilterState>,
+    streaming_since: Option<Instant>,
 }
 
 impl<D: Disk> PhysicalCapture<D> {
@@ -75,17 +38,6 @@ impl<D: Disk> PhysicalCapture<D> {
             context.config.source.physical.as_ref().map(Physical::application_name).expect("physical").to_owned();
         context.source = context.source.with_application_name(&name);
         Self { context, streaming_since: None }
-    }
-
-    pub(super) fn physical(&self) -> &Physical {
-        self.context.config.source.physical.as_ref().expect("physical capture is only made where it is configured")
-    }
-
-    pub(super) fn profile(&self) -> Profile {
-        match self.physical().profile {
-            config::Profile::Catalog => Profile::Catalog,
-            config::Profile::Full => Profile::Full,
-        }
     }
 
     /// Captures until a stop is asked for.
@@ -137,7 +89,7 @@ impl<D: Disk> PhysicalCapture<D> {
             }
         };
         let (met, start) = begun;
-        Session::run(self, met, start).await
+        Session::run(&self.context, &mut self.streaming_since, met, start).await
     }
 
     /// Meets the source and does what the decision table says, up to START_REPLICATION.
@@ -147,10 +99,10 @@ impl<D: Disk> PhysicalCapture<D> {
         let appended = store.watermarks(StreamKind::Wal).appended.seqno;
         store.durable_async(StreamKind::Wal, appended).await?;
         end_comparison(store)?;
-        let slot = self.physical().slot.clone();
+        let slot = self.context.physical().slot.clone();
         let mut met = meet(&self.context.source, slot.as_deref()).await?;
-        if self.profile() == Profile::Catalog {
-            met.source.synchronous = synchronous::named(&met.sql, self.physical().application_name())
+        if self.context.profile() == Profile::Catalog {
+            met.source.synchronous = synchronous::named(&met.sql, self.context.physical().application_name())
                 .await
                 .map_err(|error| CaptureError::sql(&self.context.source.endpoint(), &error))?;
         }
@@ -159,7 +111,7 @@ impl<D: Disk> PhysicalCapture<D> {
         tracing::debug!(row, ?decision, "the physical decision table");
         match decision {
             Decision::Begin { reserved } => {
-                let start = self.begin(&mut met, reserved).await?;
+                let start = self.context.begin(&mut met, reserved).await?;
                 Ok((met, start))
             }
             Decision::Stream { timeline, ahead } => {
@@ -189,7 +141,7 @@ impl<D: Disk> PhysicalCapture<D> {
 
     /// The catalog profile's filter at the end of what `wal/` holds.
     async fn filter(&self, format: WalFormat) -> Result<Option<FilterState>> {
-        if self.profile() == Profile::Full {
+        if self.context.profile() == Profile::Full {
             return Ok(None);
         }
         let store = &self.context.store;

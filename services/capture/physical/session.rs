@@ -15,9 +15,9 @@ use super::acknowledge::Acknowledge;
 use super::applied::follow;
 use super::begin::append;
 use super::candidates::Candidates;
+use super::context::{PhysicalContext, Start};
 use super::entries::{Catalog, Entries};
 use super::pump::Pump;
-use super::service::{PhysicalCapture, PhysicalContext, Start};
 use super::source::{Met, history_file, parse};
 use super::watch::{Watch, watch_source};
 use crate::capture::budget::{Budget, Looks, Room};
@@ -59,7 +59,9 @@ fn entries<D: Disk>(context: &PhysicalContext<D>, start: &mut Start) -> (Entries
 
 /// A session that runs.
 pub(super) struct Session<'a, D: Disk> {
-    capture: &'a mut PhysicalCapture<D>,
+    context: &'a PhysicalContext<D>,
+    /// When the stream began, which tells whether it was a good session.
+    streaming_since: &'a mut Option<Instant>,
     pump: Pump<D>,
     interval: Duration,
     watching: Companion<CaptureError>,
@@ -71,17 +73,21 @@ pub(super) struct Session<'a, D: Disk> {
 
 impl<'a, D: Disk> Session<'a, D> {
     /// Streams from `start` until a stop is asked for, or something ends it.
-    pub(super) async fn run(capture: &'a mut PhysicalCapture<D>, met: Met, mut start: Start) -> Result<()> {
-        let endpoint = capture.context.source.endpoint();
+    pub(super) async fn run(
+        context: &'a PhysicalContext<D>,
+        streaming_since: &'a mut Option<Instant>,
+        met: Met,
+        mut start: Start,
+    ) -> Result<()> {
+        let endpoint = context.source.endpoint();
         let timeout = read_wal_sender_timeout(&met.sql).await.map_err(|error| CaptureError::sql(&endpoint, &error))?;
-        let context = &capture.context;
         let held_up = Arc::<HeldUp>::default();
         let watch = Watch {
             client: met.sql,
             _task: met.task,
-            slot: capture.physical().slot.clone(),
-            never_synchronous: match capture.profile() {
-                Profile::Catalog => Some(capture.physical().application_name().to_owned()),
+            slot: context.physical().slot.clone(),
+            never_synchronous: match context.profile() {
+                Profile::Catalog => Some(context.physical().application_name().to_owned()),
                 Profile::Full => None,
             },
             ahead: start.ahead,
@@ -109,7 +115,7 @@ impl<'a, D: Disk> Session<'a, D> {
             acknowledge: None,
         };
         let watching = Companion(tokio::spawn(watch_source(watch)));
-        let consumers = capture.physical().apply_consumers.clone();
+        let consumers = context.physical().apply_consumers.clone();
         let (applied, _following) = match consumers.is_empty() {
             true => (None, None),
             false => {
@@ -119,7 +125,8 @@ impl<'a, D: Disk> Session<'a, D> {
             }
         };
         let interval = interval_for(timeout);
-        let mut session = Self { capture, pump, interval, watching, applied, _following, _judging: judging };
+        let mut session =
+            Self { context, streaming_since, pump, interval, watching, applied, _following, _judging: judging };
         session.legs(met.replication, start).await
     }
 
@@ -135,8 +142,8 @@ impl<'a, D: Disk> Session<'a, D> {
                 Leg::Timeline(next) => client = self.cross(next).await?,
                 // The next file may be the source's again, and a record may go on in it: the same framer takes it.
                 Leg::Removed(error) => {
-                    self.capture.restore(&mut self.pump, &error, start.ahead).await?;
-                    client = ReplicationClient::connect(&self.capture.context.source).await?;
+                    self.context.restore(&mut self.pump, &error, start.ahead).await?;
+                    client = ReplicationClient::connect(&self.context.source).await?;
                 }
             }
         }
@@ -145,7 +152,7 @@ impl<'a, D: Disk> Session<'a, D> {
     /// Streams one timeline from the end of what was received.
     async fn leg(&mut self, client: ReplicationClient) -> Result<Leg> {
         let (from, timeline) = (self.pump.entries.received_end(), self.pump.timeline);
-        let slot = self.capture.physical().slot.clone();
+        let slot = self.context.physical().slot.clone();
         let stream = match client.start_physical(slot.as_deref(), from, timeline).await {
             Ok(PhysicalStart::Streaming(stream)) => stream,
             Ok(PhysicalStart::TimelineEnded(next, _)) => return Ok(Leg::Timeline(next)),
@@ -154,8 +161,8 @@ impl<'a, D: Disk> Session<'a, D> {
         };
         tracing::info!(slot, %from, %timeline, "streaming WAL");
         let (mut reader, sender) = stream.split();
-        self.capture.context.metrics.stream_began(from);
-        self.capture.streaming_since = Some(Instant::now());
+        self.context.metrics.stream_began(from);
+        *self.streaming_since = Some(Instant::now());
         // Received again on a new leg, so that the feedback never tells of more than this connection has seen.
         self.pump.reception = Arc::<Reception>::default();
         let inputs = FeedbackInputs {
@@ -163,10 +170,10 @@ impl<'a, D: Disk> Session<'a, D> {
             durable: self.pump.store.watch_durable(StreamKind::Wal),
             statistics: None,
             applied: self.applied.clone(),
-            metrics: Arc::clone(&self.capture.context.metrics),
+            metrics: Arc::clone(&self.context.metrics),
         };
         let durable = self.pump.store.watermarks(StreamKind::Wal).durable_entry_end.lsn;
-        let feedback = match self.capture.profile() {
+        let feedback = match self.context.profile() {
             Profile::Full => Feedback::at_once(durable, self.interval),
             // Nobody's commit waits.
             Profile::Catalog => Feedback::new(durable, self.interval),
@@ -175,7 +182,7 @@ impl<'a, D: Disk> Session<'a, D> {
         self.pump.acknowledge = Some(Arc::clone(&acknowledge));
         let watch = self.pump.store.watch_durable(StreamKind::Wal);
         let mut telling = Companion(tokio::spawn(async move { acknowledge.run(watch).await }));
-        let shutdown = self.capture.context.shutdown.clone();
+        let shutdown = self.context.shutdown.clone();
         let ended = tokio::select! {
             ended = self.pump.run(&mut reader) => ended,
             error = &mut telling.0 => Err(error.expect("the feedback task is not aborted while it is awaited").into()),
@@ -203,7 +210,7 @@ impl<'a, D: Disk> Session<'a, D> {
     /// Goes over to the timeline that follows, if it holds what was received.
     async fn cross(&mut self, next: NextTimeline) -> Result<ReplicationClient> {
         let (old, received) = (self.pump.timeline, self.pump.entries.received_end());
-        let mut client = ReplicationClient::connect(&self.capture.context.source).await?;
+        let mut client = ReplicationClient::connect(&self.context.source).await?;
         let history = parse(next.timeline, &history_file(&mut client, next.timeline).await?)?;
         let descends = matches!(history.descent(old, received), Descent::From { end } if end == received);
         if received != next.begins_at || !descends {
@@ -254,7 +261,7 @@ impl<'a, D: Disk> Session<'a, D> {
     /// What was appended becomes durable, the source hears of it, and both sides end the stream. Whatever fails here is only
     /// logged: the next start reads everything again from the store.
     async fn stop(&mut self, reader: ReplicationReader, sender: &FeedbackSender) {
-        let (board, shutdown) = (self.capture.context.board.clone(), self.capture.context.shutdown.clone());
+        let (board, shutdown) = (self.context.board.clone(), self.context.shutdown.clone());
         board.set(Service::CaptureWal, Report::draining());
         tokio::select! {
             () = self.goodbye(reader, sender) => {}
@@ -288,7 +295,7 @@ impl<'a, D: Disk> Session<'a, D> {
         let write = self.pump.entries.received_end().max(flush);
         let farewell = async {
             let apply = self.applied.as_ref().map_or(Lsn::ZERO, |applied| *applied.borrow()).min(flush);
-            send(sender, Positions { write, flush, apply }, &self.capture.context.metrics).await?;
+            send(sender, Positions { write, flush, apply }, &self.context.metrics).await?;
             sender.finish().await?;
             while reader.next().await?.is_some() {}
             Ok::<_, ConnError>(())
