@@ -5,6 +5,7 @@ pub mod device;
 pub mod fsync;
 pub mod latency;
 pub mod read;
+mod ring;
 pub mod scratch;
 pub mod sequential;
 pub mod usage;

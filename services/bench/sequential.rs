@@ -9,6 +9,8 @@ use std::path::PathBuf;
 use io_uring::{IoUring, opcode, types};
 use spool::disk::AlignedBuffer;
 
+use super::ring::submit_and_wait;
+
 /// Reads in flight.
 const DEPTH: usize = 8;
 /// Bytes of each.
@@ -49,15 +51,7 @@ fn read(pieces: &[(&File, u64, u64)]) -> io::Result<u64> {
             unsafe { ring.submission().push(&read.user_data(slot as u64)) }.expect("a place for each slot");
             (next, in_flight) = (next + 1, in_flight + 1);
         }
-        match ring.submit_and_wait(1) {
-            Ok(_) => {}
-            Err(error) if matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN | libc::EBUSY)) => {}
-            Err(error) => {
-                // The kernel may still write to the buffers, so nobody may free them.
-                eprintln!("error: the ring is broken: {error}");
-                std::process::abort();
-            }
-        }
+        submit_and_wait(&mut ring);
         for entry in ring.completion() {
             free.push(entry.user_data() as usize);
             in_flight -= 1;

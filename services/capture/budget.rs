@@ -3,6 +3,7 @@
 
 use std::time::{Duration, Instant};
 
+use crate::config::StoreConfig;
 use crate::config::units::format_bytes;
 
 /// Bytes appended between two looks at the disk.
@@ -42,6 +43,13 @@ pub enum Room {
 }
 
 impl Budget {
+    /// As `[store]` says.
+    #[must_use]
+    pub fn of(store: &StoreConfig) -> Self {
+        let StoreConfig { max_bytes, reserve_bytes, segment_bytes, .. } = *store;
+        Self { max_bytes, reserve_bytes, segment_bytes }
+    }
+
     /// Whether more may be appended, and how fast.
     #[must_use]
     pub fn room(&self, store_bytes: u64, free_bytes: u64) -> Room {

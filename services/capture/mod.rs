@@ -7,6 +7,7 @@ mod error;
 pub mod facts;
 pub mod feedback;
 pub mod idle;
+mod input;
 pub mod manifest;
 pub mod metrics;
 pub(crate) mod physical;
@@ -16,5 +17,6 @@ mod service;
 mod session;
 
 pub use error::{CaptureError, Result};
+pub(crate) use input::record_input;
 pub use metrics::CaptureMetrics;
 pub use service::{Capture, CaptureContext};

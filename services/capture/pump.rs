@@ -7,13 +7,14 @@ use replay::SourceTime;
 use replay::conn::{ReplicationMessage, ReplicationReader};
 use replay::transaction::{AssembledOutput, Assembler, AssemblerStats, EncodedRecord, Progress};
 use segments::{Lsn, StreamKind, TimelineId, UnixMicros};
+use spool::Store;
 use spool::disk::Disk;
-use spool::{RecordInput, Store};
 
 use super::budget::{Budget, Looks};
 use super::error::{CaptureError, Result};
 use super::idle::{IdleAdvance, Standing};
 use super::metrics::{CaptureMetrics, ChangeKind};
+use super::record_input;
 use super::report_loop::{HeldUp, Reception};
 
 /// One connection's way into the store.
@@ -117,15 +118,7 @@ impl<D: Disk> Pump<D> {
         if self.looks.due(record.body.len(), Instant::now()) {
             self.held_up.wait_for_room(&self.store, self.budget).await?;
         }
-        let input = RecordInput {
-            first: record.first,
-            last: record.last,
-            kind: record.kind,
-            schema: record.schema,
-            timeline: self.timeline,
-            lsn: record.lsn,
-            body: &record.body,
-        };
+        let input = record_input(record, self.timeline);
         self.store.append_async(StreamKind::Txn, input).await?;
         self.metrics.appended(record.body.len());
         Ok(())

@@ -102,11 +102,7 @@ impl<D: Disk> Session<D> {
             timeline,
             reception,
             metrics: Arc::clone(&context.metrics),
-            budget: Budget {
-                max_bytes: context.config.store.max_bytes,
-                reserve_bytes: context.config.store.reserve_bytes,
-                segment_bytes: context.geometry.segment_bytes,
-            },
+            budget: Budget::of(&context.config.store),
             held_up,
             idle: IdleAdvance::default(),
             offered_at: UnixMicros::new(0),

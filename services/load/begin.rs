@@ -18,14 +18,14 @@ use replay::conn::{Conninfo, ReplicationClient};
 use replay::state::{Ledger, LoadState, SlotState};
 use replay::transaction::SlotBegin;
 use segments::{Incarnation, Lsn, Position, StreamKind};
+use spool::Store;
 use spool::disk::Disk;
-use spool::{RecordInput, Store};
 use tokio::task::JoinHandle;
 
 use crate::apply::copy_target::CopyTarget;
 use crate::apply::{Beginning, Progress, ProgressKey};
 use crate::capture::decision::Identity;
-use crate::capture::{CaptureError, manifest};
+use crate::capture::{CaptureError, manifest, record_input};
 use crate::config::Config;
 use crate::runtime::{Report, Service, StateBoard};
 
@@ -164,15 +164,7 @@ impl<D: Disk> Begin<'_, D> {
             created_by_us,
         }
         .encode();
-        let input = RecordInput {
-            first: record.first,
-            last: record.last,
-            kind: record.kind,
-            schema: record.schema,
-            timeline: self.identity.timeline,
-            lsn: record.lsn,
-            body: &record.body,
-        };
+        let input = record_input(&record, self.identity.timeline);
         let seqno = self.store.append_async(StreamKind::Txn, input).await?;
         self.store.durable_async(StreamKind::Txn, seqno).await?;
         let position = Position { seqno, lsn: consistent_point, timeline: self.identity.timeline };

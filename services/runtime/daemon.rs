@@ -14,7 +14,7 @@ use super::state::Service;
 use crate::apply::ApplyStatistics;
 use crate::capture::CaptureMetrics;
 use crate::capture::budget::Budget;
-use crate::config::{Config, OnOverflow, RunOptions, StoreBackend, StoreConfig};
+use crate::config::{Config, OnOverflow, RunOptions, StoreBackend};
 use crate::failure::Failure;
 use crate::load::LedgerBook;
 use crate::shadow::ShadowBoard;
@@ -121,8 +121,7 @@ pub(crate) fn store_options(config: &Config) -> Result<StoreOptions, Failure> {
         StoreBackend::Pwrite => spool::disk::Backend::Pwrite,
     };
     // Consumers are given up where capture would stop otherwise, not earlier and not later.
-    let StoreConfig { max_bytes, reserve_bytes, segment_bytes, .. } = config.store;
-    let budget = Budget { max_bytes, reserve_bytes, segment_bytes };
+    let budget = Budget::of(&config.store);
     Ok(StoreOptions {
         geometry,
         backend,

@@ -10,6 +10,7 @@ use io_uring::{IoUring, opcode, types};
 use spool::disk::AlignedBuffer;
 
 use super::method::Method;
+use crate::bench::ring::submit_and_wait;
 
 /// Entries of the ring: the deepest method and its sync.
 const RING_ENTRIES: u32 = 32;
@@ -129,15 +130,7 @@ impl<'a> Writer<'a> {
         }
         let (mut ended, mut failed) = (0, None);
         while ended < entries.len() {
-            match ring.submit_and_wait(1) {
-                Ok(_) => {}
-                Err(error) if matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN | libc::EBUSY)) => {}
-                Err(error) => {
-                    // The kernel may still read from the buffers, so nobody may free them.
-                    eprintln!("error: the ring is broken: {error}");
-                    std::process::abort();
-                }
-            }
+            submit_and_wait(ring);
             for entry in ring.completion() {
                 ended += 1;
                 // An entry's number is the count of bytes that it was to write.

@@ -12,15 +12,15 @@ use replay::state::PhysicalOrigin;
 use replay::transaction::EncodedRecord;
 use replay::wal::{CatalogMap, FilterState, WalFormat};
 use segments::{Lsn, StreamKind, TimelineId};
+use spool::Store;
 use spool::disk::Disk;
-use spool::{RecordInput, Store};
 
 use super::context::{PhysicalContext, Start};
 use super::saving::hold_from;
 use super::source::{Met, history_file};
 use crate::capture::decision::Identity;
 use crate::capture::error::{CaptureError, Result};
-use crate::capture::manifest;
+use crate::capture::{manifest, record_input};
 use crate::runtime::{Reason, Report, Service};
 
 impl<D: Disk> PhysicalContext<D> {
@@ -124,15 +124,7 @@ pub(super) fn format_of(met: &Met) -> Result<WalFormat> {
 
 /// Appends one of our own records and waits until it is durable.
 pub(super) async fn append<D: Disk>(store: &Store<D>, record: &EncodedRecord, timeline: TimelineId) -> Result<()> {
-    let input = RecordInput {
-        first: record.first,
-        last: record.last,
-        kind: record.kind,
-        schema: record.schema,
-        timeline,
-        lsn: record.lsn,
-        body: &record.body,
-    };
+    let input = record_input(record, timeline);
     let seqno = store.append_async(StreamKind::Wal, input).await?;
     store.durable_async(StreamKind::Wal, seqno).await?;
     Ok(())

@@ -105,11 +105,7 @@ impl<'a, D: Disk> Session<'a, D> {
             timeline: start.timeline,
             reception: Arc::default(),
             metrics: Arc::clone(&context.metrics),
-            budget: Budget {
-                max_bytes: context.config.store.max_bytes,
-                reserve_bytes: context.config.store.reserve_bytes,
-                segment_bytes: context.geometry.segment_bytes,
-            },
+            budget: Budget::of(&context.config.store),
             held_up,
             looks: Looks::new(),
             acknowledge: None,
