@@ -77,9 +77,9 @@ crash: ## real crashes on real files, as root: kill -9, file systems shut down, 
 	$(CARGO) build --release -p walspool-concurrency
 	@$(OUT)/walspool-concurrency volumes
 
-kill-wal: ## kill -9 of walspool at random moments while it captures WAL, then every stored byte against the source's (CYCLES=10; RECORD=1)
+kill-wal: ## kill -9 of walspool at random moments while it captures WAL, then every stored byte against the source's or the filter's (CYCLES=10; PROFILE=full, catalog or both; RECORD=1)
 	$(CARGO) build --release -p walspool -p walspool-inspect -p walspool-physical
-	@$(OUT)/walspool-physical kill-wal --cycles $(CYCLES) $(if $(RECORD),--record tests/results)
+	@$(OUT)/walspool-physical kill-wal --cycles $(CYCLES) $(if $(PROFILE),--profile $(PROFILE)) $(if $(RECORD),--record tests/results)
 
 zero-loss: ## the source killed and its disk gone: every commit that was acknowledged comes back from the store (CYCLES=10; RECORD=1)
 	$(CARGO) build --release -p walspool -p walspool-inspect -p walspool-physical

@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::path::Path;
 
+use physical::filtered::{Filtered, first_map};
 use replay::wal::{Found, RunFinder};
 use segments::Lsn;
 use serde_json::Value;
@@ -11,7 +12,6 @@ use setup::on_every_major;
 use setup::postgres::{Postgres, StopMode};
 use tokio_postgres::Client;
 
-use crate::stored::{Stored, assert_equal, first_map, source_wal};
 use crate::support::{LATER, SOON, parse_lsn};
 use crate::world::{DATABASE, SLOT, World, source_options, wait_level, wait_until};
 
@@ -71,7 +71,7 @@ async fn a_long_way(major: u32) {
     let mut world = World::on(Postgres::start(options).await.expect("source")).await;
     world.document.physical_lines[1] = "profile = \"catalog\"".into();
     world.write_config();
-    let map = first_map(&world.source).await;
+    let map = first_map(&world.source).await.expect("a map");
     let mut daemon = world.run_until_ready().await;
 
     let client = world.source.client(DATABASE).await.expect("session");
@@ -134,7 +134,7 @@ async fn a_long_way(major: u32) {
     wait_level(&second, &mut daemon, LATER).await;
     assert_eq!(daemon.terminate(SOON).await.expect("ended"), Some(0));
 
-    let stored = Stored::read(Path::new(&world.document.store));
+    let stored = Filtered::read(Path::new(&world.document.store)).expect("readable");
     assert_eq!(stored.switches.len(), 1, "the new timeline's history is kept");
     assert!(stored.chained > 1, "{major}: a record over several bodies");
     let is_inside = |redo: &Lsn| {
@@ -144,7 +144,8 @@ async fn a_long_way(major: u32) {
     assert_eq!(redos.iter().any(is_inside), major == 16, "{redos:?}");
     let pg_wal = |server: &Postgres| server.data_dir().join("pg_wal");
     let folders = [pg_wal(&second), pg_wal(&world.source), archive.path().to_owned()];
-    assert_equal(&stored, map, &source_wal(&stored, &folders));
+    let wal = stored.source_wal(&folders).expect("somebody keeps it");
+    stored.compare(map, &wal).expect("equal");
 }
 
 /// Of a store that retention keeps small, what a restart of the filter reads stays, and little more.

@@ -5,16 +5,18 @@
 //! | `whole.rs` | what is stored is the filter's function of the source's WAL, over `kill -9` of walspool, through every kind of work and a crash of the source; a standby fed with it has the source's catalogs and touches no file but its own |
 //! | `journeys.rs` | a backup that begins before a kill and ends behind it, a commit over several bodies, WAL that only an archive has, a promoted standby: the same equality; retention takes what a restart does not need |
 //! | `states.rs` | never a synchronous standby, before and while streaming; a database that cannot be asked; another profile than the store's |
+//! | `beside.rs` | refused, before and while streaming, it stops neither logical capture nor apply, and goes on by itself |
 //! | `servers.rs`, `comparing.rs`, `work.rs` | of the suite `wal` in `replay/tests` |
-//! | `stored.rs` | reading the store, and the filter over the source's WAL beside it |
+//!
+//! Reading the store, and the filter over the source's WAL beside it, are `physical::filtered`.
 
+mod beside;
 #[path = "../../replay/tests/wal/comparing.rs"]
 mod comparing;
 mod journeys;
 #[path = "../../replay/tests/wal/servers.rs"]
 mod servers;
 mod states;
-mod stored;
 #[path = "../support/mod.rs"]
 mod support;
 mod whole;

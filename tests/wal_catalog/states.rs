@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 use setup::on_every_major;
+use setup::postgres::Postgres;
 
 use crate::support::{LATER, SOON};
 use crate::world::{DATABASE, SLOT, World, is_ready, wait_until, write_rows};
@@ -16,10 +17,9 @@ async fn catalog_world(major: u32) -> World {
 }
 
 /// Sets `synchronous_standby_names`, and waits until the server goes by it.
-async fn set_names(world: &mut World, names: &str) {
-    world.source.append_conf("synchronous_standby_names", names).expect("set");
-    world.source.reload().expect("reloaded");
-    let source = &world.source;
+pub async fn set_names(source: &mut Postgres, names: &str) {
+    source.append_conf("synchronous_standby_names", names).expect("set");
+    source.reload().expect("reloaded");
     wait_until("the setting", SOON, async || {
         let client = source.client("postgres").await.expect("session");
         let row = client.query_one("SELECT current_setting('synchronous_standby_names')", &[]).await.expect("setting");
@@ -73,7 +73,7 @@ async fn a_users_file_stops_being_kept_when_sql_tells() {
 
 async fn it_is_never_a_synchronous_standby(major: u32) {
     let mut world = catalog_world(major).await;
-    set_names(&mut world, &format!("FIRST 1 ({SLOT})")).await;
+    set_names(&mut world.source, &format!("FIRST 1 ({SLOT})")).await;
     // Before anything is made at the source; `check` says so with the code of a safety gate.
     let checked = world.command(&["check"]).await;
     assert_eq!(checked.code, Some(4), "{}", checked.stdout);
@@ -92,13 +92,13 @@ async fn it_is_never_a_synchronous_standby(major: u32) {
     assert!(slots.is_empty(), "nothing was made at the source");
 
     // Mended, it takes up by itself.
-    set_names(&mut world, "").await;
+    set_names(&mut world.source, "").await;
     daemon.wait_for("it streams", SOON, is_ready).await.expect("streams");
     write_rows(&world.source, 50, 5).await;
     world.wait_level(&mut daemon, LATER).await;
 
     // While it streams: everybody is named.
-    set_names(&mut world, "*").await;
+    set_names(&mut world.source, "*").await;
     let status =
         daemon.wait_for("refused", SOON, |status| reason(status) == "sync_standby_refused").await.expect("comes");
     assert_eq!(status["wal"]["connected"], false, "{status}");
@@ -107,7 +107,7 @@ async fn it_is_never_a_synchronous_standby(major: u32) {
     let waiting = tokio::spawn(async move { client.batch_execute("INSERT INTO public.t (v) VALUES ('waits')").await });
     tokio::time::sleep(std::time::Duration::from_millis(1500)).await;
     assert!(!waiting.is_finished(), "a commit was acknowledged by a store without its data");
-    set_names(&mut world, "").await;
+    set_names(&mut world.source, "").await;
     tokio::time::timeout(LATER, waiting).await.expect("it ends").expect("no panic").expect("committed");
     daemon.wait_for("it streams again", SOON, is_ready).await.expect("streams");
     world.wait_level(&mut daemon, LATER).await;

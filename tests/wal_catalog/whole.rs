@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::time::Duration;
 
+use physical::filtered::{Filtered, first_map};
 use segments::Lsn;
 use setup::daemon::Walspool;
 use setup::on_every_major;
@@ -10,7 +11,6 @@ use setup::postgres::{Postgres, StopMode};
 
 use crate::comparing::{assert_content, assert_equal_catalogs, everything, wait_for};
 use crate::servers::{folder, source_options, standby_of};
-use crate::stored::{Stored, assert_equal, first_map, source_wal};
 use crate::support::{LATER, SOON};
 use crate::work;
 use crate::world::World;
@@ -22,7 +22,7 @@ async fn catalogs_are_the_sources_whatever_happens_to_walspool(major: u32) {
     world.document.physical_lines[1] = "profile = \"catalog\"".into();
     world.write_config();
     work::before(&world.source).await;
-    let map = first_map(&world.source).await;
+    let map = first_map(&world.source).await.expect("a map");
     let daemon = world.run_until_ready().await;
     let (archive, tablespace) = (folder("archive"), folder("tablespace"));
     let mut standby = standby_of(&world.source, archive.path());
@@ -53,9 +53,10 @@ async fn catalogs_are_the_sources_whatever_happens_to_walspool(major: u32) {
     world.source.stop(StopMode::Fast).await.expect("a fast stop is not held up");
     assert_eq!(daemon.terminate(SOON).await.expect("ended"), Some(0));
 
-    let stored = Stored::read(std::path::Path::new(&world.document.store));
-    let wal = source_wal(&stored, &[world.source.data_dir().join("pg_wal")]);
-    let rendered = assert_equal(&stored, map, &wal);
+    let stored = Filtered::read(std::path::Path::new(&world.document.store)).expect("readable");
+    let wal = stored.source_wal(&[world.source.data_dir().join("pg_wal")]).expect("the source keeps it");
+    let rendered = stored.compare(map, &wal).expect("equal");
+    println!("{} bytes stored of {}", stored.stored_bytes(), rendered.len());
 
     let before = everything(tablespace.path());
     replay_all(&mut standby, &stored, archive.path(), &rendered).await;
@@ -82,9 +83,9 @@ async fn kill_meanwhile(world: &World, mut daemon: Walspool, is_done: &Cell<bool
 }
 
 /// Half of the segments, a restart from a restartpoint, the other half, a crash.
-async fn replay_all(standby: &mut Postgres, stored: &Stored, archive: &std::path::Path, rendered: &[u8]) {
+async fn replay_all(standby: &mut Postgres, stored: &Filtered, archive: &std::path::Path, rendered: &[u8]) {
     let held = folder("held");
-    let files = stored.write_segments(held.path(), rendered);
+    let files = stored.write_segments(held.path(), rendered).expect("written");
     let (early, late) = files.split_at(files.len() / 2);
     let hand_out = |files: &[std::path::PathBuf]| {
         for file in files {

@@ -3,20 +3,25 @@
 //! After each kill, before any recovery, the store is read as it lies there. Then:
 //!
 //! 1. The slot's `restart_lsn` at the source, which is what walspool acknowledged last, is at or below the end of what is stored.
-//! 2. What was stored since the kill before follows without a gap, and is in the source's `pg_wal`, byte for byte.
+//! 2. What was stored since the kill before follows without a gap. In the full profile it is in the source's `pg_wal`, byte for
+//!    byte. In the catalog profile all that is stored, read back, is what a filter that nobody interrupted makes of the
+//!    source's `pg_wal`.
 //!
-//! At the end of a lane all of it once more, and whole files: as `walspool-inspect export --wal` lays them out, against
-//! `pg_wal` and against what `pg_receivewal` wrote meanwhile.
+//! At the end of a lane all of it once more, and whole files, as `walspool-inspect export --wal` lays them out: against
+//! `pg_wal` and against what `pg_receivewal` wrote meanwhile, or against what the filter makes.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use replay::physical::Profile;
+use replay::wal::CatalogMap;
 use segments::Lsn;
 use serde::Serialize;
 use setup::pgbench::{self, Load};
 use setup::postgres::StopMode;
 
 use crate::compare::{Files, Reference, flip_a_bit, wal_file_name, wal_files, whole_files};
+use crate::filtered::{Filtered, first_map};
 use crate::random::Random;
 use crate::receive::Receiver;
 use crate::results::Marathon;
@@ -31,7 +36,10 @@ pub struct Lane {
     random: Random,
     stored: StoredWal,
     reference: Reference,
-    receiver: Receiver,
+    /// `pg_receivewal`, which has no catalog profile.
+    receiver: Option<Receiver>,
+    /// Which files were catalogs' before anything was captured; of the catalog profile.
+    map: Option<CatalogMap>,
     load: Option<Load>,
     /// The slot's position when it was seen first: nobody acknowledged that.
     reserved: Option<Lsn>,
@@ -42,6 +50,7 @@ pub struct Lane {
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Counts {
     major: u32,
+    profile: &'static str,
     wal_segment_mib: u32,
     store_segment: &'static str,
     backend: &'static str,
@@ -59,7 +68,10 @@ pub struct Counts {
     entries: u64,
     /// Bytes of WAL that were compared with the source's.
     compared_bytes: u64,
-    /// Whole files that were equal to those of pg_wal, and to those of pg_receivewal.
+    /// Bytes of the bodies that say what the catalog profile keeps.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pieces_bytes: Option<usize>,
+    /// Whole files that were equal to those of pg_wal, and to those of pg_receivewal; or to what the filter makes, and none.
     files_equal: (u64, u64),
     millis: u64,
 }
@@ -73,35 +85,51 @@ enum Mischief {
     Large,
     LongRecord,
     Tables,
+    Catalogs,
+    Databases,
     Crash,
     Restart,
 }
 
-const MISCHIEF: [Mischief; 8] = [
+const MISCHIEF: [Mischief; 10] = [
     Mischief::Nothing,
     Mischief::Switches,
     Mischief::Checkpoint,
     Mischief::Large,
     Mischief::LongRecord,
     Mischief::Tables,
+    Mischief::Catalogs,
+    Mischief::Databases,
     Mischief::Crash,
     Mischief::Restart,
 ];
 
 impl Mischief {
-    fn sql(self, number: u64) -> String {
+    /// Statements, each sent alone: several at once are one transaction.
+    fn statements(self, number: u64) -> Vec<String> {
+        let switch = "SELECT pg_switch_wal() FROM pg_logical_emit_message(true, 'proof', 'switch')";
+        let rows = "INSERT INTO pgbench_history (tid, bid, aid, delta, mtime) SELECT 1, 1, g, 1, now() FROM generate_series(1, 30000) AS g";
         match self {
-            // One statement each, since several at once are one transaction.
-            Self::Switches => "SELECT pg_switch_wal() FROM pg_logical_emit_message(true, 'proof', 'switch')".into(),
-            Self::Checkpoint => "CHECKPOINT".into(),
-            Self::Large => "INSERT INTO pgbench_history (tid, bid, aid, delta, mtime) SELECT 1, 1, g, 1, now() FROM generate_series(1, 30000) AS g".into(),
+            Self::Switches => vec![switch.into(); 4],
+            Self::Checkpoint => vec!["CHECKPOINT".into()],
+            Self::Large => vec![rows.into()],
             // Longer than an eighth of a body of the smallest segments, so it goes out as a chain.
-            Self::LongRecord => "SELECT pg_logical_emit_message(false, 'proof', repeat('walspool', 400000))".into(),
-            Self::Tables => format!(
+            Self::LongRecord => {
+                vec!["SELECT pg_logical_emit_message(false, 'proof', repeat('walspool', 400000))".into()]
+            }
+            Self::Tables => vec![format!(
                 "CREATE TABLE made_{number} AS SELECT g AS a, md5(g::text) AS b FROM generate_series(1, 5000) AS g; \
                  CREATE INDEX ON made_{number} (b); ALTER TABLE made_{number} ALTER a TYPE int8; DROP TABLE made_{number}"
-            ),
-            Self::Nothing | Self::Crash | Self::Restart => String::new(),
+            )],
+            // Catalogs move to other files; the mapped one logs its content before it says so.
+            Self::Catalogs => ["VACUUM FULL pg_class", "REINDEX TABLE pg_attribute", "VACUUM FULL pg_type"]
+                .map(str::to_owned)
+                .to_vec(),
+            Self::Databases => {
+                let strategy = if number.is_multiple_of(2) { "wal_log" } else { "file_copy" };
+                vec![format!("CREATE DATABASE made_{number} STRATEGY {strategy}")]
+            }
+            Self::Nothing | Self::Crash | Self::Restart => Vec::new(),
         }
     }
 }
@@ -111,20 +139,25 @@ impl Lane {
     ///
     /// # Errors
     /// Something does not start.
-    pub async fn start(major: u32, seed: u64) -> Result<Self> {
-        let mut random = Random::new(seed ^ u64::from(major));
+    pub async fn start(major: u32, profile: Profile, seed: u64) -> Result<Self> {
+        let mut random = Random::new(seed ^ u64::from(major) ^ u64::from(profile.number()) << 32);
         let wal_segment_mib = *random.pick(&[1, 4, 16]);
         let store_segment = *random.pick(&["1MiB", "4MiB", "16MiB"]);
         let backend = *random.pick(&["io_uring", "pwrite"]);
-        let wanted = Wanted { store_segment, backend, ..Wanted::full(major, wal_segment_mib) };
+        let wanted = Wanted { profile: profile.word(), store_segment, backend, ..Wanted::full(major, wal_segment_mib) };
         let stage = Stage::start(wanted).await?;
         setup::report::backend(backend);
         pgbench::initialise(&stage.source, "postgres", 1).map_err(doing("pgbench -i"))?;
-        let receiver = Receiver::start(&stage.source, "receiver", &stage.folder.path().join("received"), &[]).await?;
+        let received = stage.folder.path().join("received");
+        let (receiver, map) = match profile {
+            Profile::Full => (Some(Receiver::start(&stage.source, "receiver", &received, &[]).await?), None),
+            Profile::Catalog => (None, Some(first_map(&stage.source).await?)),
+        };
         let reference = Reference::new(stage.source.data_dir().join("pg_wal"), stage.wal_segment_bytes());
         let stored = StoredWal::of(&stage.store());
-        let counts = Counts { major, wal_segment_mib, store_segment, backend, ..Counts::default() };
-        Ok(Self { stage, random, stored, reference, receiver, load: None, reserved: None, counts })
+        let profile = profile.word();
+        let counts = Counts { major, profile, wal_segment_mib, store_segment, backend, ..Counts::default() };
+        Ok(Self { stage, random, stored, reference, receiver, map, load: None, reserved: None, counts })
     }
 
     /// One life of walspool and its end.
@@ -160,7 +193,9 @@ impl Lane {
             Some(load) => load.is_running().map_err(doing("pgbench"))?,
             None => false,
         };
-        self.receiver.keep(&self.stage.source)?;
+        if let Some(receiver) = &mut self.receiver {
+            receiver.keep(&self.stage.source)?;
+        }
         if !running {
             let log = self.stage.folder.path().join("pgbench.log");
             let load = pgbench::start_at_rate(&self.stage.source, "postgres", 4, 3600, 300, &log);
@@ -170,9 +205,12 @@ impl Lane {
     }
 
     async fn mischief(&mut self) -> Result<()> {
-        let mischief = *self.random.pick(&MISCHIEF);
+        let mischief = match *self.random.pick(&MISCHIEF) {
+            // The map of before everything would not be the one that capture begins with.
+            Mischief::Catalogs | Mischief::Databases if self.stored.end().is_none() => Mischief::Tables,
+            picked => picked,
+        };
         match mischief {
-            Mischief::Nothing => {}
             Mischief::Crash | Mischief::Restart => {
                 self.counts.source_restarts += 1;
                 let mode = if matches!(mischief, Mischief::Crash) { StopMode::Immediate } else { StopMode::Fast };
@@ -181,9 +219,7 @@ impl Lane {
                 self.keep_loaded()?;
             }
             _ => {
-                let times = if matches!(mischief, Mischief::Switches) { 4 } else { 1 };
-                for _ in 0..times {
-                    let sql = mischief.sql(self.counts.kills);
+                for sql in mischief.statements(self.counts.kills) {
                     self.stage.source.sql("postgres", &sql).await.map_err(doing(&sql))?;
                 }
             }
@@ -219,11 +255,23 @@ impl Lane {
         if !self.stage.store().join("wal").exists() {
             return Ok(());
         }
-        let (reference, compared) = (&self.reference, &mut self.counts.compared_bytes);
+        let (reference, compared, before) = (&self.reference, &mut self.counts.compared_bytes, self.stored.end());
         self.stored.read(|range| {
             *compared += reference.check(range)?;
             Ok(())
-        })
+        })?;
+        if self.map.is_some() && self.stored.end() != before {
+            self.counts.compared_bytes = self.compare_filtered()?.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// The catalog profile's WAL as it is read back, all of it, after it was compared.
+    fn compare_filtered(&self) -> Result<Vec<u8>> {
+        let map = self.map.clone().ok_or("the full profile is not filtered")?;
+        let filtered = self.stored.filtered().ok_or("the catalog profile has no beginning")?;
+        let wal = filtered.source_wal(&[self.stage.source.data_dir().join("pg_wal")])?;
+        filtered.compare(map, &wal)
     }
 
     /// The load ends, walspool catches up and stops in good order; then everything is compared once more.
@@ -239,14 +287,17 @@ impl Lane {
         let segment_bytes = self.stage.wal_segment_bytes();
         let whole = end_segment(source, segment_bytes).await?;
         self.stage.wait_acknowledged(source, whole).await?;
-        let last = Lsn::new(whole.get() - segment_bytes);
-        self.receiver.wait_for(source, &wal_file_name(1, last, segment_bytes)).await?;
+        if let Some(receiver) = &mut self.receiver {
+            let last = Lsn::new(whole.get() - segment_bytes);
+            receiver.wait_for(source, &wal_file_name(1, last, segment_bytes)).await?;
+        }
         let code = daemon.terminate(SOON).await.map_err(doing("SIGTERM"))?;
         if code != Some(0) {
             return Err(format!("walspool ended with {code:?} on SIGTERM\n{}", self.stage.launch.log_tail(20)));
         }
         self.compare_new()?;
         self.counts.entries = self.stored.entries();
+        self.counts.pieces_bytes = self.stored.filtered().map(Filtered::stored_bytes);
         let checked = self.stage.inspect(&["verify"]).await?;
         if checked.code != Some(0) {
             return Err(format!("walspool-inspect verify: {}{}", checked.stdout, checked.stderr));
@@ -256,12 +307,24 @@ impl Lane {
         Ok(self.counts)
     }
 
+    /// What the filter makes, as whole files.
+    fn filtered_files(&self) -> Result<PathBuf> {
+        let folder = self.stage.folder.path().join("filtered");
+        std::fs::create_dir(&folder).map_err(doing("a folder"))?;
+        let rendered = self.compare_filtered()?;
+        self.stored.filtered().ok_or("the catalog profile has no beginning")?.write_segments(&folder, &rendered)?;
+        Ok(folder)
+    }
+
     async fn export_and_compare(&self, end: Lsn) -> Result<(u64, u64)> {
         let exported = self.stage.folder.path().join("exported");
         self.stage.export(&exported).await?;
         let segment_bytes = self.stage.wal_segment_bytes();
         let mut equal = [0, 0];
-        let theirs: [PathBuf; 2] = [self.stage.source.data_dir().join("pg_wal"), self.receiver.folder().to_owned()];
+        let theirs: Vec<PathBuf> = match &self.receiver {
+            Some(receiver) => vec![self.stage.source.data_dir().join("pg_wal"), receiver.folder().to_owned()],
+            None => vec![self.filtered_files()?],
+        };
         for (count, theirs) in equal.iter_mut().zip(&theirs) {
             let found = whole_files(&exported, theirs, segment_bytes, end)?;
             let Files { equal, missing: 0 } = found else {
@@ -282,21 +345,24 @@ impl Lane {
     }
 }
 
-/// So many kills, shared between these majors.
+/// So many kills, shared between these majors and profiles.
 ///
 /// # Errors
 /// The first thing that does not hold, with the lane it was in.
-pub async fn run(majors: &[u32], cycles: u64, seed: u64) -> Result<Marathon> {
+pub async fn run(majors: &[u32], profiles: &[Profile], cycles: u64, seed: u64) -> Result<Marathon> {
     let begun = Instant::now();
     let mut marathon = Marathon::new("kill-wal", seed);
-    for (index, major) in majors.iter().enumerate() {
-        let count = majors.len() as u64;
+    let lanes: Vec<_> =
+        majors.iter().flat_map(|major| profiles.iter().map(move |profile| (*major, *profile))).collect();
+    for (index, (major, profile)) in lanes.iter().enumerate() {
+        let count = lanes.len() as u64;
         let share = cycles / count + u64::from((index as u64) < cycles % count);
         if share == 0 {
             continue;
         }
-        let counts =
-            lane(*major, share, seed).await.map_err(|error| format!("PostgreSQL {major}, seed {seed}: {error}"))?;
+        let counts = lane(*major, *profile, share, seed).await;
+        let word = profile.word();
+        let counts = counts.map_err(|error| format!("PostgreSQL {major}, {word} profile, seed {seed}: {error}"))?;
         println!("PostgreSQL {major}: {}", serde_json::to_string(&counts).expect("plain values"));
         marathon.cycles += counts.kills;
         marathon.equal += counts.equal;
@@ -307,8 +373,8 @@ pub async fn run(majors: &[u32], cycles: u64, seed: u64) -> Result<Marathon> {
     Ok(marathon)
 }
 
-async fn lane(major: u32, cycles: u64, seed: u64) -> Result<Counts> {
-    let mut lane = Lane::start(major, seed).await?;
+async fn lane(major: u32, profile: Profile, cycles: u64, seed: u64) -> Result<Counts> {
+    let mut lane = Lane::start(major, profile, seed).await?;
     for cycle in 0..cycles {
         lane.cycle().await.map_err(|error| format!("cycle {cycle}: {error}"))?;
     }

@@ -1,14 +1,15 @@
 //! Proofs of physical capture on real PostgreSQL.
 //!
 //! Reading order: [`stage`] (a source, its configuration, the daemon), [`stored`] (what the store's files hold, read without
-//! the store's own code), [`compare`] (against the source's files), [`receive`] (`pg_receivewal` beside us), [`equality`] (one
-//! life with restarts and a promotion), [`kill_wal`], [`zero_loss`], [`restartpoint`] and [`shadow`] (the marathons; [`control`] and [`trap`] serve the third),
-//! [`results`] (what they leave).
+//! the store's own code), [`compare`] (against the source's files), [`filtered`] (against the filter's function of them),
+//! [`receive`] (`pg_receivewal` beside us), [`equality`] (one life with restarts and a promotion), [`kill_wal`], [`zero_loss`],
+//! [`restartpoint`] and [`shadow`] (the marathons; [`control`] and [`trap`] serve the third), [`results`] (what they leave).
 
 pub mod clients;
 pub mod compare;
 pub mod control;
 pub mod equality;
+pub mod filtered;
 pub mod kill_wal;
 pub mod random;
 pub mod receive;

@@ -2,9 +2,10 @@
 
 use std::path::PathBuf;
 
-use clap::{Parser, Subcommand};
+use clap::{Parser, Subcommand, ValueEnum};
 use physical::results::Marathon;
 use physical::{equality, kill_wal, random, restartpoint, shadow, zero_loss};
+use replay::physical::Profile;
 
 #[derive(Parser)]
 #[command(name = "walspool-physical", about = "Proofs of physical capture on real PostgreSQL.")]
@@ -23,9 +24,12 @@ struct Cli {
 enum Command {
     /// `kill -9` of walspool at random moments under load, then every stored byte against the source's.
     KillWal {
-        /// Kills, shared between the majors.
+        /// Kills, shared between the majors and profiles.
         #[arg(long, default_value_t = 2)]
         cycles: u64,
+        /// What is captured: every byte, what concerns catalogs, or one after the other.
+        #[arg(long, value_enum, default_value_t = Profiles::Both)]
+        profile: Profiles,
     },
     /// The source is killed and gone; every commit that was acknowledged comes back from the store.
     ZeroLoss {
@@ -49,6 +53,23 @@ enum Command {
     Equality,
 }
 
+#[derive(Clone, Copy, ValueEnum)]
+enum Profiles {
+    Full,
+    Catalog,
+    Both,
+}
+
+impl Profiles {
+    const fn list(self) -> &'static [Profile] {
+        match self {
+            Self::Full => &[Profile::Full],
+            Self::Catalog => &[Profile::Catalog],
+            Self::Both => &[Profile::Full, Profile::Catalog],
+        }
+    }
+}
+
 #[tokio::main]
 async fn main() {
     let cli = Cli::parse();
@@ -60,7 +81,9 @@ async fn main() {
 
 async fn run(cli: &Cli) -> physical::Result<()> {
     let marathon = match cli.command {
-        Command::KillWal { cycles } => kill_wal::run(&cli.majors, cycles, random::seed()).await?,
+        Command::KillWal { cycles, profile } => {
+            kill_wal::run(&cli.majors, profile.list(), cycles, random::seed()).await?
+        }
         Command::ZeroLoss { cycles } => zero_loss::run(&cli.majors, cycles, random::seed()).await?,
         Command::KillShadow { cycles } => restartpoint::run(&cli.majors, cycles, random::seed()).await?,
         Command::ChaosShadow { cycles } => shadow::run(&cli.majors, cycles, random::seed()).await?,

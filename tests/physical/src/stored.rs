@@ -8,17 +8,23 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+use replay::physical::{Profile, WalBegin};
 use segments::{
     GROUP_HEADER_BYTES, GroupHeader, GroupView, Lsn, SEGMENT_HEADER_BYTES, SegmentHeader, SegmentId, StreamKind,
     parse_segment_file_name, segment_file_name,
 };
 
+use crate::filtered::Filtered;
 use crate::{Result, doing};
 
-/// Number of the kind WAL_BYTES (`replay/src/kind.rs`).
+/// Numbers of the kinds WAL_BYTES, WAL_PIECES and WAL_BEGIN (`replay/src/kind.rs`).
 const WAL_BYTES: u16 = 5;
-/// Bytes before the WAL in its body.
+const WAL_PIECES: u16 = 6;
+const WAL_BEGIN: u16 = 8;
+/// Bytes before the WAL in the body of WAL_BYTES; the first eight are its begin.
 const WAL_BYTES_HEADER: usize = 24;
+/// Bytes before the items in the body of WAL_PIECES; the first sixteen are its begin and end.
+const WAL_PIECES_HEADER: usize = 48;
 
 /// A range of the source's WAL as it is stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,6 +45,31 @@ impl Range {
     }
 }
 
+/// A body with WAL.
+#[derive(Debug)]
+enum Body {
+    /// The full profile's.
+    Bytes(Range),
+    /// The catalog profile's: which range it stands for, and what it says of it.
+    Pieces(Lsn, Lsn, Vec<u8>),
+}
+
+impl Body {
+    fn begin(&self) -> Lsn {
+        match self {
+            Self::Bytes(range) => range.begin,
+            Self::Pieces(begin, ..) => *begin,
+        }
+    }
+
+    fn end(&self) -> Lsn {
+        match self {
+            Self::Bytes(range) => range.end(),
+            Self::Pieces(_, end, _) => *end,
+        }
+    }
+}
+
 /// A reader of `wal/` that goes on where it stood.
 #[derive(Debug)]
 pub struct StoredWal {
@@ -46,7 +77,9 @@ pub struct StoredWal {
     segment: SegmentId,
     offset: u64,
     next_seqno: Option<u64>,
-    chain: Vec<Range>,
+    chain: Vec<Body>,
+    /// Of the catalog profile, once it has begun.
+    filtered: Option<Filtered>,
     /// End of the last complete entry with WAL.
     end: Option<Lsn>,
     entries: u64,
@@ -59,13 +92,20 @@ impl StoredWal {
     #[must_use]
     pub fn of(store: &Path) -> Self {
         let (store, segment) = (store.to_owned(), SegmentId::FIRST);
-        Self { store, segment, offset: 0, next_seqno: None, chain: Vec::new(), end: None, entries: 0, behind_bytes: 0 }
+        let (chain, filtered, end, entries, behind_bytes) = (Vec::new(), None, None, 0, 0);
+        Self { store, segment, offset: 0, next_seqno: None, chain, filtered, end, entries, behind_bytes }
     }
 
     /// Behind the last byte of complete entries that was read; `None` before the first.
     #[must_use]
     pub fn end(&self) -> Option<Lsn> {
         self.end
+    }
+
+    /// What the catalog profile holds; `None` before it has begun, and for the full profile.
+    #[must_use]
+    pub fn filtered(&self) -> Option<&Filtered> {
+        self.filtered.as_ref()
     }
 
     /// Complete entries so far.
@@ -117,12 +157,26 @@ impl StoredWal {
             if meta.first {
                 self.chain.clear();
             }
-            if meta.kind.0 == WAL_BYTES {
-                let Some((head, bytes)) = record.body.split_at_checked(WAL_BYTES_HEADER) else {
-                    return Err(format!("record {}: a body of {} bytes", meta.seqno, record.body.len()));
-                };
-                let begin = Lsn::new(u64::from_le_bytes(head[..8].try_into().expect("eight bytes")));
-                self.chain.push(Range { timeline: meta.timeline.get(), begin, bytes: bytes.to_vec() });
+            let short = || format!("record {}: a body of {} bytes", meta.seqno, record.body.len());
+            let lsn = |at: usize| {
+                let bytes = record.body.get(at..at + 8).ok_or_else(short)?;
+                Ok::<_, String>(Lsn::new(u64::from_le_bytes(bytes.try_into().expect("eight bytes"))))
+            };
+            match meta.kind.0 {
+                WAL_BYTES => {
+                    let bytes = record.body.get(WAL_BYTES_HEADER..).ok_or_else(short)?.to_vec();
+                    self.chain.push(Body::Bytes(Range { timeline: meta.timeline.get(), begin: lsn(0)?, bytes }));
+                }
+                WAL_PIECES if record.body.len() < WAL_PIECES_HEADER => return Err(short()),
+                WAL_PIECES => self.chain.push(Body::Pieces(lsn(0)?, lsn(8)?, record.body.to_vec())),
+                WAL_BEGIN => {
+                    let begun = WalBegin::decode(meta.kind, meta.schema, record.body).map_err(doing("WAL_BEGIN"))?;
+                    self.filtered = match begun.profile {
+                        Profile::Catalog => Some(Filtered::begin(&begun)?),
+                        Profile::Full => None,
+                    };
+                }
+                _ => {}
             }
             if meta.last {
                 self.complete(meta.lsn, show)?;
@@ -134,17 +188,28 @@ impl StoredWal {
 
     fn complete(&mut self, lsn: Lsn, show: &mut impl FnMut(&Range) -> Result<()>) -> Result<()> {
         self.entries += 1;
-        for range in std::mem::take(&mut self.chain) {
-            if let Some(end) = self.end.filter(|end| *end != range.begin) {
-                return Err(format!("an entry ends at {end}, and the next WAL begins at {}", range.begin));
+        let mut pieces = Vec::new();
+        for body in std::mem::take(&mut self.chain) {
+            if let Some(end) = self.end.filter(|end| *end != body.begin()) {
+                return Err(format!("an entry ends at {end}, and the next WAL begins at {}", body.begin()));
             }
-            show(&range)?;
-            self.end = Some(range.end());
+            self.end = Some(body.end());
+            match body {
+                Body::Bytes(range) => show(&range)?,
+                Body::Pieces(_, _, bytes) => pieces.push(bytes),
+            }
         }
         match self.end {
-            Some(end) if end != lsn => Err(format!("an entry says that it ends at {lsn}, its WAL ends at {end}")),
-            _ => Ok(()),
+            Some(end) if end != lsn => {
+                return Err(format!("an entry says that it ends at {lsn}, its WAL ends at {end}"));
+            }
+            _ => {}
         }
+        if !pieces.is_empty() {
+            let filtered = self.filtered.as_mut().ok_or("pieces before a beginning")?;
+            filtered.complete(&mut pieces, lsn);
+        }
+        Ok(())
     }
 
     fn open(&self, segment: SegmentId) -> Result<Option<Opened>> {

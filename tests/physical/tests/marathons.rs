@@ -1,27 +1,44 @@
-//! The marathons, short: two kills of walspool on each major, two zero-loss drills, and what must fail.
+//! The marathons, short: two kills of walspool on each major and in each profile, two zero-loss drills, and what must fail.
 
 use physical::{kill_wal, random, restartpoint, shadow, zero_loss};
+use replay::physical::Profile;
 use zero_loss::{Harm, drill};
 
-async fn killed_twice(major: u32) {
-    let marathon = kill_wal::run(&[major], 2, random::seed()).await.unwrap_or_else(|error| panic!("{error}"));
+async fn killed_twice(major: u32, profile: Profile) {
+    let marathon = kill_wal::run(&[major], &[profile], 2, random::seed()).await;
+    let marathon = marathon.unwrap_or_else(|error| panic!("{error}"));
     println!("{}", marathon.line());
     assert_eq!(marathon.line(), "2 cycles, 2 equal, 0 lost");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn two_kills_under_load_of_16_leave_the_sources_bytes() {
-    killed_twice(16).await;
+    killed_twice(16, Profile::Full).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_kills_under_load_of_16_leave_what_the_filter_makes_of_its_wal() {
+    killed_twice(16, Profile::Catalog).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn two_kills_under_load_of_17_leave_the_sources_bytes() {
-    killed_twice(17).await;
+    killed_twice(17, Profile::Full).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_kills_under_load_of_17_leave_what_the_filter_makes_of_its_wal() {
+    killed_twice(17, Profile::Catalog).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn two_kills_under_load_of_18_leave_the_sources_bytes() {
-    killed_twice(18).await;
+    killed_twice(18, Profile::Full).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_kills_under_load_of_18_leave_what_the_filter_makes_of_its_wal() {
+    killed_twice(18, Profile::Catalog).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
