@@ -3,7 +3,8 @@
 //! Reading order: [`stage`] (a source, its configuration, the daemon), [`stored`] (what the store's files hold, read without
 //! the store's own code), [`compare`] (against the source's files), [`filtered`] (against the filter's function of them),
 //! [`receive`] (`pg_receivewal` beside us), [`equality`] (one life with restarts and a promotion), [`kill_wal`], [`zero_loss`],
-//! [`restartpoint`] and [`shadow`] (the marathons; [`control`] and [`trap`] serve the third), [`results`] (what they leave).
+//! [`restartpoint`] and [`shadow`] (the marathons; [`control`] and [`trap`] serve the third), [`segment_size`] (files of any size,
+//! within a bound of memory), [`results`] (what they leave).
 
 pub mod clients;
 pub mod compare;
@@ -15,6 +16,7 @@ pub mod random;
 pub mod receive;
 pub mod restartpoint;
 pub mod results;
+pub mod segment_size;
 pub mod shadow;
 pub mod stage;
 pub mod stored;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueEnum};
 use physical::results::Marathon;
-use physical::{equality, kill_wal, random, restartpoint, shadow, zero_loss};
+use physical::{equality, kill_wal, random, restartpoint, segment_size, shadow, zero_loss};
 use replay::physical::Profile;
 
 #[derive(Parser)]
@@ -49,6 +49,15 @@ enum Command {
         #[arg(long, default_value_t = 2)]
         cycles: u64,
     },
+    /// One `wal_segment_size` through capture, restore_command, export and wal-fetch, within 128 MiB of memory, on each major.
+    SegmentSize {
+        /// 1 to 1024, a power of two. In the catalog profile this program itself has the captured range in memory, several times.
+        #[arg(long, default_value_t = 1024)]
+        mib: u32,
+        /// As for kill-wal.
+        #[arg(long, value_enum, default_value_t = Profiles::Both)]
+        profile: Profiles,
+    },
     /// One life with restarts, crashes, switches and a promotion, on each major.
     Equality,
 }
@@ -87,6 +96,7 @@ async fn run(cli: &Cli) -> physical::Result<()> {
         Command::ZeroLoss { cycles } => zero_loss::run(&cli.majors, cycles, random::seed()).await?,
         Command::KillShadow { cycles } => restartpoint::run(&cli.majors, cycles, random::seed()).await?,
         Command::ChaosShadow { cycles } => shadow::run(&cli.majors, cycles, random::seed()).await?,
+        Command::SegmentSize { mib, profile } => return segments_of(mib, profile, &cli.majors).await,
         Command::Equality => return equal(&cli.majors).await,
     };
     if let Some(folder) = &cli.record {
@@ -106,6 +116,16 @@ async fn equal(majors: &[u32]) -> physical::Result<()> {
         // Another segment size on each.
         let compared = equality::run(*major, [1, 16, 4][*major as usize % 3]).await?;
         println!("PostgreSQL {major}: {compared:?}");
+    }
+    Ok(())
+}
+
+async fn segments_of(mib: u32, profile: Profiles, majors: &[u32]) -> physical::Result<()> {
+    for major in majors {
+        for profile in profile.list() {
+            let seen = segment_size::run(*major, *profile, mib).await.map_err(|error| format!("{major}: {error}"))?;
+            println!("{}", serde_json::to_string(&seen).expect("plain values"));
+        }
     }
     Ok(())
 }

@@ -36,6 +36,8 @@ pub struct Wanted {
     pub store_segment: &'static str,
     /// Whether segments that nobody needs are used again; without it everything that was ever stored can be looked at.
     pub retention: bool,
+    /// `[source.physical] restore_command`.
+    pub restore_command: Option<String>,
     /// Further settings of the source.
     pub conf: Vec<(String, String)>,
 }
@@ -45,7 +47,8 @@ impl Wanted {
     #[must_use]
     pub fn full(major: u32, wal_segment_mib: u32) -> Self {
         let (profile, backend, store_segment) = ("full", "auto", "4MiB");
-        Self { major, wal_segment_mib, profile, backend, store_segment, retention: false, conf: Vec::new() }
+        let (restore_command, conf) = (None, Vec::new());
+        Self { major, wal_segment_mib, profile, backend, store_segment, retention: false, restore_command, conf }
     }
 
     /// With one more setting of the source.
@@ -106,8 +109,11 @@ impl Stage {
         let url = server.url(ROLE, "postgres");
         let mut text = String::from("config_version = 2\nenvironment = \"development\"\n\n");
         let _ = writeln!(text, "[source]\nid = \"proof\"\ndatabase_url = {url:?}\n");
-        let _ = writeln!(text, "[source.physical]\nslot = \"{SLOT}\"\nprofile = \"{profile}\"\n");
-        let _ = writeln!(text, "[store]\npath = {:?}\nmax_bytes = \"50GB\"", self.store());
+        let _ = writeln!(text, "[source.physical]\nslot = \"{SLOT}\"\nprofile = \"{profile}\"");
+        if let Some(command) = &self.wanted.restore_command {
+            let _ = writeln!(text, "restore_command = {command:?}");
+        }
+        let _ = writeln!(text, "\n[store]\npath = {:?}\nmax_bytes = \"50GB\"", self.store());
         let _ =
             writeln!(text, "segment_bytes = \"{store_segment}\"\nreserve_bytes = \"1MiB\"\nbackend = \"{backend}\"\n");
         let _ = writeln!(text, "[retention]\nenabled = {}\n", self.wanted.retention);

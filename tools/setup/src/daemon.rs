@@ -187,7 +187,8 @@ impl Walspool {
     }
 }
 
-fn resident_bytes(path: &Path, field: &str) -> u64 {
+/// A field of a process's `/proc/PID/status` in bytes, such as `VmHWM:`; 0 where there is none.
+pub fn resident_bytes(path: &Path, field: &str) -> u64 {
     let text = std::fs::read_to_string(path).unwrap_or_default();
     let kib =
         text.lines().find_map(|line| line.strip_prefix(field)?.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok());
