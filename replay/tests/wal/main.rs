@@ -3,6 +3,7 @@
 //! | file | subject |
 //! |---|---|
 //! | `work` | every kind of work that PostgreSQL logs, in one script |
+//! | `rare` | what everyday work does not make: pages of transaction numbers that begin and go, restarts, index pages that empty |
 //! | `corpus` | that work through framer, filter and back: full bytes equal, the table of record types complete, `pg_waldump` content |
 //! | `standby` | a standby fed with filtered segments as files, over restarts: catalogs equal, no file of the source touched |
 //! | `comparing` | a standby beside its source: rows of catalogs, files of a folder, the log |
@@ -13,6 +14,7 @@
 
 mod comparing;
 mod corpus;
+mod rare;
 mod servers;
 mod standby;
 mod support;

@@ -3,7 +3,7 @@
 use setup::postgres::Postgres;
 use tokio_postgres::Client;
 
-async fn run(client: &Client, statements: &[&str]) {
+pub async fn run(client: &Client, statements: &[&str]) {
     for statement in statements {
         client.batch_execute(statement).await.unwrap_or_else(|error| panic!("{statement}: {error:?}"));
     }
