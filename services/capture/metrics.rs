@@ -70,6 +70,10 @@ pub struct Filtered {
     pub files: u64,
     /// Of them those that SQL has not judged yet.
     pub candidate_files: u64,
+    /// Databases of which everything is kept, because nobody could tell their catalogs' files.
+    pub whole_databases: u64,
+    /// How often a record came that cannot be classified; the same one counts again when it comes again.
+    pub records_unclassified: u64,
 }
 
 #[derive(Debug, Default)]
@@ -94,8 +98,15 @@ impl CaptureMetrics {
             records_kept: before.records_kept + more.records_kept,
             plain_commits: before.plain_commits + more.plain_commits,
             records_dropped: before.records_dropped + more.records_dropped,
+            records_unclassified: before.records_unclassified + more.records_unclassified,
             ..more
         });
+    }
+
+    /// A record came that cannot be classified.
+    pub fn unclassified(&self) {
+        let mut filtered = self.filtered.lock().unwrap_or_else(PoisonError::into_inner);
+        filtered.get_or_insert_default().records_unclassified += 1;
     }
 
     /// What the filter did; `None` where there is none, or none yet.

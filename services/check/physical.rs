@@ -1,6 +1,7 @@
 //! The physical stream: is it admitted, does the slot fit, do commits wait for us?
 
 use replay::conn::{Conninfo, Session, sql};
+use replay::standby::{ClosedDatabase, look_at_closed};
 use tokio_postgres::{Client, Error};
 
 use super::store::StoreLook;
@@ -25,6 +26,7 @@ pub(super) async fn check(
         // What has begun needs an answer only to keep less.
         let is_needed = scope == Scope::Check && store.is_some_and(|store| store.begun().is_none());
         databases(client, config, is_needed, findings).await?;
+        whole_databases(client, findings).await?;
     }
     match &physical.slot {
         Some(slot) => slot::retention(client, config, slot, findings).await?,
@@ -135,6 +137,33 @@ async fn databases(client: &Client, config: &Config, is_needed: bool, findings: 
             };
             findings.push(finding.with_remedy(remedy));
         }
+    }
+    Ok(())
+}
+
+/// Databases that take no connections and of which more than catalogs is kept, because nobody can tell which files are theirs.
+async fn whole_databases(client: &Client, findings: &mut Findings) -> Result<(), Error> {
+    let sql = "SELECT oid, datname::text, datistemplate, session_user::text FROM pg_catalog.pg_database \
+               WHERE NOT datallowconn AND datconnlimit <> -2 ORDER BY datname";
+    for row in client.query(sql, &[]).await? {
+        let (oid, name, is_template): (u32, String, bool) = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
+        let why = match look_at_closed(client, oid).await? {
+            ClosedDatabase::Known(_) => continue,
+            // A template that is closed holds no data by custom (`template0`): not worth a word.
+            ClosedDatabase::Unseen if is_template => continue,
+            ClosedDatabase::Unseen => "the role may not look at its files",
+            ClosedDatabase::Unknown => "it has files that may be a catalog's or a user's",
+        };
+        let message = format!(
+            "the database {name:?} takes no connections and {why}: profile = \"catalog\" keeps all of its WAL, and a new \
+             shadow copies all of it"
+        );
+        let database = quote_identifier(&name);
+        let remedy = format!(
+            "ALTER DATABASE {database} ALLOW_CONNECTIONS true;\n\
+             -- the daemon asks it within a minute; then it may be closed again"
+        );
+        findings.push(Finding::warning("catalog_database_whole", SOURCE, message).with_remedy(remedy));
     }
     Ok(())
 }

@@ -92,12 +92,23 @@ fn filtered(text: &mut String, streams: &[Stream]) -> Result {
     let Some(filtered) = streams.iter().find_map(|stream| stream.filtered) else { return Ok(()) };
     writeln!(text, "# TYPE walspool_capture_wal_records counter")?;
     writeln!(text, "# HELP walspool_capture_wal_records WAL records that the catalog profile has judged.")?;
-    for (result, count) in [("kept", filtered.records_kept), ("dropped", filtered.records_dropped)] {
+    let results = [
+        ("kept", filtered.records_kept),
+        ("dropped", filtered.records_dropped),
+        ("unclassified", filtered.records_unclassified),
+    ];
+    for (result, count) in results {
         writeln!(text, "walspool_capture_wal_records_total{{result=\"{result}\"}} {count}")?;
     }
     writeln!(text, "# TYPE walspool_capture_wal_candidate_files gauge")?;
     writeln!(text, "# HELP walspool_capture_wal_candidate_files Files that are kept until SQL tells whose they are.")?;
-    writeln!(text, "walspool_capture_wal_candidate_files {}", filtered.candidate_files)
+    writeln!(text, "walspool_capture_wal_candidate_files {}", filtered.candidate_files)?;
+    writeln!(text, "# TYPE walspool_capture_wal_whole_databases gauge")?;
+    writeln!(
+        text,
+        "# HELP walspool_capture_wal_whole_databases Databases that take no connections, of which all is kept."
+    )?;
+    writeln!(text, "walspool_capture_wal_whole_databases {}", filtered.whole_databases)
 }
 
 /// 1 for the state that a service is in, with its reason, by which an alert can tell.
@@ -121,6 +132,8 @@ mod tests {
         metrics.stream_began(Lsn::new(0x20));
         metrics.message(Lsn::new(0x30), 16);
         let more = Filtered { records_kept: 3, records_dropped: 4, candidate_files: 2, ..Filtered::default() };
+        let more = Filtered { whole_databases: 5, ..more };
+        metrics.unclassified();
         metrics.filtered(more);
         metrics.filtered(Filtered { candidate_files: 1, ..more });
         let streams = [Stream::new("wal", &metrics, Some(Lsn::new(0x20)))];
@@ -137,7 +150,9 @@ mod tests {
             "# UNIT walspool_source_wal_held_bytes bytes",
             "walspool_capture_wal_records_total{result=\"kept\"} 6",
             "walspool_capture_wal_records_total{result=\"dropped\"} 8",
+            "walspool_capture_wal_records_total{result=\"unclassified\"} 1",
             "walspool_capture_wal_candidate_files 1",
+            "walspool_capture_wal_whole_databases 5",
         ] {
             assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
         }

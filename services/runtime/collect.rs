@@ -8,7 +8,6 @@ use super::board::readiness_of;
 use super::daemon::{Daemon, OpenStore};
 use super::state::{Service, ServiceState};
 use super::status::{CatalogStatus, ConsumerStatus, HoldStatus, LsnText, Status, TableStatus, WalStatus};
-use crate::capture::metrics::Filtered;
 use crate::capture::{CaptureMetrics, manifest};
 use crate::config::{APPLY_CONSUMER, Config, Profile};
 use crate::load::book::step_word;
@@ -65,10 +64,16 @@ fn wal_now(status: &mut WalStatus, metrics: &CaptureMetrics) {
     let (counters, standing) = (metrics.counters(), metrics.source_now());
     status.connected = counters.connected;
     if let (Some(catalog), Some(filtered)) = (status.catalog.as_mut(), metrics.filtered_so_far()) {
-        let Filtered { records_kept, plain_commits, records_dropped, files, candidate_files } = filtered;
-        let state_saved_at = catalog.state_saved_at;
-        *catalog =
-            CatalogStatus { records_kept, plain_commits, records_dropped, files, candidate_files, state_saved_at };
+        *catalog = CatalogStatus {
+            records_kept: filtered.records_kept,
+            plain_commits: filtered.plain_commits,
+            records_dropped: filtered.records_dropped,
+            files: filtered.files,
+            candidate_files: filtered.candidate_files,
+            whole_databases: filtered.whole_databases,
+            records_unclassified: filtered.records_unclassified,
+            state_saved_at: catalog.state_saved_at,
+        };
     }
     status.received = metrics.received().map(LsnText);
     status.acknowledged = metrics.acknowledged_lsn().map(LsnText);

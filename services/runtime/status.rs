@@ -269,6 +269,12 @@ pub struct CatalogStatus {
     pub files: u64,
     /// Of them those that SQL has not judged yet.
     pub candidate_files: u64,
+    /// Databases that take no connections and of which all is kept; `walspool check` names them.
+    #[serde(default)]
+    pub whole_databases: u64,
+    /// How often a record came that cannot be classified.
+    #[serde(default)]
+    pub records_unclassified: u64,
     /// Up to here the filter's state is saved; a restart reads what is stored behind it.
     pub state_saved_at: Option<LsnText>,
 }

@@ -1,5 +1,7 @@
-//! Between capture and the source: a proxy that cuts the stream of WAL at an exact byte, spoils one, or swallows what goes back.
+//! Between capture and the source: a proxy that cuts the stream of WAL at an exact byte, spoils one, puts other bytes in the
+//! place of some, or swallows what goes back.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -7,12 +9,14 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 
 /// What is done to the streams that pass. Nothing by default.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Rules {
     /// WAL passes up to this byte and no further, until the connection ends.
     pub stop_at: Option<u64>,
     /// The byte of WAL there arrives with a bit flipped.
     pub flip_at: Option<u64>,
+    /// Bytes of WAL that arrive instead of the source's, by their first position. They stay within a page.
+    pub instead: Vec<(u64, Vec<u8>)>,
     /// Status updates never arrive.
     pub swallow_updates: bool,
 }
@@ -24,6 +28,8 @@ pub struct Seen {
     pub stopped: u64,
     /// Bytes spoilt.
     pub flipped: u64,
+    /// Bytes put in the place of others.
+    pub replaced: u64,
     /// Updates swallowed.
     pub swallowed: u64,
 }
@@ -52,8 +58,9 @@ impl Proxy {
                 let Ok(server) = TcpStream::connect(("127.0.0.1", server_port)).await else { continue };
                 let (from_client, to_client) = client.into_split();
                 let (from_server, to_server) = server.into_split();
-                tokio::spawn(forth(from_server, to_client, Arc::clone(&ours)));
-                tokio::spawn(back(from_client, to_server, Arc::clone(&ours)));
+                let streams_wal = Arc::<AtomicBool>::default();
+                tokio::spawn(forth(from_server, to_client, Arc::clone(&ours), Arc::clone(&streams_wal)));
+                tokio::spawn(back(from_client, to_server, Arc::clone(&ours), streams_wal));
             }
         });
         Self { port, shared }
@@ -107,6 +114,14 @@ fn tamper(mut message: Vec<u8>, shared: &Mutex<Shared>) -> (Vec<u8>, bool) {
         message[BEFORE_WAL + (at - start) as usize] ^= 0x10;
         shared.seen.flipped += 1;
     }
+    let Shared { rules, seen } = &mut *shared;
+    for (at, bytes) in &rules.instead {
+        let places = (*at..).zip(bytes).filter(|(at, _)| (start..end).contains(at));
+        for (at, byte) in places {
+            message[BEFORE_WAL + (at - start) as usize] = *byte;
+            seen.replaced += 1;
+        }
+    }
     let Some(at) = shared.rules.stop_at.filter(|at| *at < end) else { return (message, false) };
     shared.seen.stopped += 1;
     let kept = at.saturating_sub(start) as usize;
@@ -119,13 +134,22 @@ fn tamper(mut message: Vec<u8>, shared: &Mutex<Shared>) -> (Vec<u8>, bool) {
     (message, true)
 }
 
-async fn forth(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, shared: Arc<Mutex<Shared>>) {
+async fn forth(
+    mut from: OwnedReadHalf,
+    mut to: OwnedWriteHalf,
+    shared: Arc<Mutex<Shared>>,
+    streams_wal: Arc<AtomicBool>,
+) {
     let mut messages = Messages { has_types: true, ..Messages::default() };
     let mut buffer = vec![0_u8; 64 * 1024];
     while let Ok(count @ 1..) = from.read(&mut buffer).await {
         messages.feed(&buffer[..count]);
         while let Some(message) = messages.take() {
-            let (message, is_end) = tamper(message, &shared);
+            // Positions in a logical stream are those of changes, and its bytes are no WAL.
+            let (message, is_end) = match streams_wal.load(Ordering::Relaxed) {
+                true => tamper(message, &shared),
+                false => (message, false),
+            };
             if to.write_all(&message).await.is_err() {
                 return;
             }
@@ -138,12 +162,21 @@ async fn forth(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, shared: Arc<Mute
     }
 }
 
-async fn back(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, shared: Arc<Mutex<Shared>>) {
+async fn back(
+    mut from: OwnedReadHalf,
+    mut to: OwnedWriteHalf,
+    shared: Arc<Mutex<Shared>>,
+    streams_wal: Arc<AtomicBool>,
+) {
     let mut messages = Messages::default();
     let mut buffer = vec![0_u8; 64 * 1024];
     while let Ok(count @ 1..) = from.read(&mut buffer).await {
         messages.feed(&buffer[..count]);
         while let Some(message) = messages.take() {
+            let asks = |words: &[u8]| message.windows(words.len()).any(|found| found == words);
+            if message[0] == b'Q' && asks(b"START_REPLICATION") {
+                streams_wal.store(asks(b" PHYSICAL "), Ordering::Relaxed);
+            }
             let is_update = message[0] == b'd' && message.get(5) == Some(&b'r');
             if is_update {
                 let mut shared = shared.lock().expect("no panic under the lock");
@@ -187,5 +220,13 @@ fn wal_is_cut_and_spoilt_at_the_exact_byte() {
     let mut spoilt = all.clone();
     spoilt[7] ^= 0x10;
     assert_eq!(with(Rules { flip_at: Some(1007), ..Rules::default() }), (Some(spoilt), false));
+    let instead = vec![(995, vec![7; 7]), (1098, vec![9; 9])];
+    let mut replaced = all.clone();
+    (replaced[0], replaced[1], replaced[98], replaced[99]) = (7, 7, 9, 9);
+    let shared =
+        Mutex::new(Shared { rules: Rules { instead: instead.clone(), ..Rules::default() }, ..Shared::default() });
+    tamper(message.clone(), &shared);
+    assert_eq!(shared.lock().expect("no panic under the lock").seen.replaced, 4);
+    assert_eq!(with(Rules { instead, ..Rules::default() }), (Some(replaced), false));
     assert_eq!(with(Rules { flip_at: Some(1100), ..Rules::default() }), (Some(all), false));
 }

@@ -45,24 +45,28 @@ impl CatalogEntries {
         Self { framer: Framer::new(format, start), filter, format, ready: VecDeque::new() }
     }
 
-    /// Takes in what was received. What was whole before an error of the WAL comes out of [`Self::front`] still, with a cut.
+    /// Takes in what was received. What was whole before an error comes out of [`Self::front`] still, with a cut.
     ///
     /// # Errors
     /// What the bytes contradict, and what the filter does not know; then this is of no more use.
     pub fn push(&mut self, lsn: Lsn, bytes: &[u8], history: &mut dyn FormHistory) -> Result<(), CatalogError> {
         self.framer.push(lsn, bytes)?;
-        let taken = loop {
+        let taken: Result<(), CatalogError> = loop {
             match self.framer.next() {
-                Ok(Some(frame)) => self.filter.take(&frame, history)?,
+                Ok(Some(frame)) => {
+                    if let Err(error) = self.filter.take(&frame, history) {
+                        break Err(error.into());
+                    }
+                }
                 Ok(None) => break Ok(()),
-                Err(error) => break Err(error),
+                Err(error) => break Err(error.into()),
             }
         };
         if taken.is_err() {
             self.filter.cut();
         }
         self.collect();
-        Ok(taken?)
+        taken
     }
 
     /// Ends the body that is being written after the last whole unit, if it covers anything.

@@ -1,7 +1,8 @@
 //! The files of catalogs and of users, asked by SQL: the first map of the filter, and what its candidates are.
 //!
 //! Files below 16384 and in the global tablespace need no asking (`wal/catalog`). What is asked are catalogs that were
-//! rewritten since `initdb`, in each database that takes connections; a database that takes none is kept whole.
+//! rewritten since `initdb`, in each database that takes connections. One that takes none is looked at from outside (`closed`),
+//! and kept whole where that does not tell.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -9,6 +10,7 @@ use std::time::{Duration, Instant};
 use segments::Lsn;
 use tokio_postgres::Client;
 
+use super::closed::{ClosedDatabase, look_at_closed};
 use crate::wal::relation::{FIRST_USER_NUMBER, GLOBAL_TABLESPACE, LARGE_OBJECTS};
 use crate::wal::{CatalogMap, Decision, RelFile};
 
@@ -48,6 +50,14 @@ pub struct DatabaseFiles {
 }
 
 impl DatabaseFiles {
+    /// What has to be said when a database that was kept whole (oid `database`) can be asked: its catalogs' files, which were
+    /// kept from their beginning like all others, and that nothing else is kept from now on.
+    #[must_use]
+    pub fn opened(&self, database: u32) -> Vec<Decision> {
+        let files = self.catalogs.iter().map(|file| Decision::Catalog(*file));
+        files.chain([Decision::Mapped(database)]).collect()
+    }
+
     /// What this says about a candidate; `None` for a file that is not there (any more, or not yet committed).
     #[must_use]
     pub fn decision(&self, candidate: RelFile) -> Option<Decision> {
@@ -141,7 +151,10 @@ where
     for row in rows {
         let (oid, database, allowed): (u32, String, bool) = (row.get(0), row.get(1), row.get(2));
         if !allowed {
-            whole.insert(oid);
+            match look_at_closed(client, oid).await? {
+                ClosedDatabase::Known(files) => catalogs.extend(files),
+                ClosedDatabase::Unknown | ClosedDatabase::Unseen => _ = whole.insert(oid),
+            }
             continue;
         }
         let there = connect(database.clone()).await.map_err(|reason| FirstMapError::Connect { database, reason })?;

@@ -5,6 +5,7 @@
 //! [`programs`] (PostgreSQL's), [`settings`] (its configuration), [`server`] (the process).
 
 pub mod bootstrap;
+pub mod closed;
 mod contents;
 pub mod control;
 pub mod files;
@@ -16,6 +17,7 @@ pub mod server;
 pub mod settings;
 
 pub use bootstrap::{Bootstrap, BootstrapError, Bootstrapped, Feed, Progress, SourceFeed, Way};
+pub use closed::{ClosedDatabase, look_at_closed};
 pub use control::{ClusterState, ControlFile, ParameterFloors};
 pub use files::{DatabaseFiles, FirstMapError, first_map, map_now, read_database, wal_position};
 pub use label::BackupLabel;

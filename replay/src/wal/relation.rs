@@ -33,6 +33,13 @@ impl RelFile {
     }
 }
 
+/// The files that a map of mapped catalogs names (`RelMapFile` in `relmapper.c`), in a file or in WAL; `None` if it holds less
+/// than it says.
+pub(crate) fn mapped_numbers(map: &[u8]) -> Option<impl Iterator<Item = u32> + '_> {
+    let count = u32_at(map.get(4..8)?, 0) as usize;
+    Some(map.get(8..)?.get(..count.checked_mul(8)?)?.chunks_exact(8).map(|entry| u32_at(entry, 4)))
+}
+
 impl fmt::Display for RelFile {
     /// As `pg_waldump` writes it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -12,6 +12,12 @@ pub async fn run(client: &Client, statements: &[&str]) {
 /// Before the history: a database whose catalogs have already moved once.
 pub async fn before(source: &Postgres) {
     source.create_database("corpus").await.unwrap();
+    // And one that nobody can ask.
+    source.create_database("shut").await.unwrap();
+    let client = source.client("shut").await.unwrap();
+    run(&client, &["VACUUM FULL pg_type", "VACUUM FULL pg_index", "CREATE TABLE old(id int PRIMARY KEY)"]).await;
+    drop(client);
+    source.sql("postgres", "ALTER DATABASE shut ALLOW_CONNECTIONS false").await.unwrap();
     let client = source.client("corpus").await.unwrap();
     run(
         &client,
@@ -198,11 +204,13 @@ async fn databases(source: &Postgres, tablespace: &str) {
             &format!("CREATE TABLESPACE elsewhere LOCATION '{tablespace}'"),
             "CREATE DATABASE over_there TABLESPACE elsewhere",
             "ALTER DATABASE by_copy SET TABLESPACE elsewhere",
+            "CREATE DATABASE shut_copy TEMPLATE shut STRATEGY file_copy",
+            "ALTER DATABASE shut ALLOW_CONNECTIONS true",
             "VACUUM",
         ],
     )
     .await;
-    for database in ["by_wal", "by_copy", "over_there"] {
+    for database in ["by_wal", "by_copy", "over_there", "shut", "shut_copy"] {
         let client = source.client(database).await.unwrap();
         run(
             &client,

@@ -111,6 +111,10 @@ impl<D: Disk> PhysicalContext<D> {
                 CaptureError::Wait { reason: Reason::SourceUnreachable, detail: error.to_string() }
             }
         })?;
+        let whole: Vec<u32> = map.whole_databases().collect();
+        if !whole.is_empty() {
+            tracing::warn!(?whole, "databases that take no connections are kept whole; `walspool check` names them");
+        }
         Ok(map.complete_from(standby::wal_position(&met.sql).await.map_err(failed)?))
     }
 }

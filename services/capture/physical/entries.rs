@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use replay::physical::{CatalogEntries, EntryRecord, FullEntries};
+use replay::physical::{CatalogEntries, CatalogError, EntryRecord, FullEntries};
 use replay::wal::filter::FilterCounts;
-use replay::wal::{Decision, FilterState, WalFormat};
+use replay::wal::{Decision, FilterError, FilterState, WalFormat};
 use segments::{Lsn, TimelineId};
 use spool::Store;
 use spool::disk::Disk;
@@ -66,6 +66,9 @@ impl<D: Disk> Catalog<D> {
             self.entries.decide(lsn, decision);
         }
         let pushed = self.entries.push(lsn, bytes, &mut self.forms);
+        if let Err(CatalogError::Filter(FilterError::Unclassified { .. })) = &pushed {
+            self.metrics.unclassified();
+        }
         if self.since.is_none() && self.entries.has_pending() {
             self.since = Some(Instant::now());
         }
@@ -97,8 +100,10 @@ impl<D: Disk> Catalog<D> {
             records_dropped: now.dropped - before.dropped,
             files: map.files().count() as u64,
             candidate_files: map.candidates().count() as u64,
+            whole_databases: map.whole_databases().count() as u64,
+            records_unclassified: 0,
         });
-        self.candidates.show(map.candidates());
+        self.candidates.show(map);
     }
 }
 

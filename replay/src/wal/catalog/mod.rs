@@ -21,7 +21,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use segments::Lsn;
 
 use super::page::u32_at;
-use super::relation::{FIRST_USER_NUMBER, GLOBAL_TABLESPACE, LARGE_OBJECTS, RelFile};
+use super::relation::{FIRST_USER_NUMBER, GLOBAL_TABLESPACE, LARGE_OBJECTS, RelFile, mapped_numbers};
 pub(crate) use transactions::End;
 
 /// What is known of a file numbered from 16384 on that is kept.
@@ -152,6 +152,11 @@ impl CatalogMap {
             Decision::Catalog(file) if self.files.contains_key(&file) => {
                 self.files.insert(file, Standing::Catalog) != Some(Standing::Catalog)
             }
+            // All of its database was kept, so this file was from its beginning.
+            Decision::Catalog(file) if self.whole.contains(&file.database) => {
+                self.insert(file, Standing::Catalog);
+                self.files.contains_key(&file)
+            }
             // What is not in the map was not kept from its beginning: saying so now would not bring it back.
             Decision::Catalog(_) => false,
             Decision::User(file) => self.remove(file),
@@ -214,16 +219,16 @@ impl CatalogMap {
     pub(crate) fn mapped(&mut self, lsn: Lsn, data: &[u8]) -> Option<Result<(), RelFile>> {
         let (database, tablespace) = (u32_at(data.get(..4)?, 0), u32_at(data.get(4..8)?, 0));
         let map = data.get(12..)?.get(..u32_at(data.get(8..12)?, 0) as usize)?;
-        let count = u32_at(map.get(4..8)?, 0) as usize;
-        for entry in map.get(8..)?.get(..count.checked_mul(8)?)?.chunks_exact(8) {
-            let file = RelFile { tablespace, database, number: u32_at(entry, 4) };
-            if self.creating.values().any(|made| *made == database) {
-                self.insert(file, Standing::Catalog);
-            }
-            if !self.keeps(file) && lsn.get() >= self.complete_from {
-                return Some(Err(file));
-            }
-            if self.files.contains_key(&file) {
+        let files = mapped_numbers(map)?.map(|number| RelFile { tablespace, database, number });
+        let files: Vec<RelFile> = files.collect();
+        let is_made = self.creating.values().any(|made| *made == database);
+        // First all of them: a record that is refused leaves the map as it was.
+        let unseen = files.iter().find(|file| !is_made && !self.keeps(**file) && lsn.get() >= self.complete_from);
+        if let Some(file) = unseen {
+            return Some(Err(*file));
+        }
+        for file in files {
+            if is_made || self.files.contains_key(&file) {
                 self.insert(file, Standing::Catalog);
             }
         }

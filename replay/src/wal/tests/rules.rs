@@ -5,6 +5,7 @@ use segments::Lsn;
 use super::forge::{block, blocks_and_data, main_data, words};
 use super::history::{CATALOG, MOVED, USER, file};
 use crate::wal::classify::{FilterError, Verdict, judge};
+use crate::wal::managers::{ROWS, Row, Rule};
 use crate::wal::{CatalogMap, Decision, RelFile, Table};
 
 /// A record with this body; links and checksums are not looked at here.
@@ -269,4 +270,69 @@ fn damaged_content_is_refused_and_never_panics() {
     let huge = words(&[u32::MAX, 1, 5, 1259]);
     assert!(matches!(Judge::new(18).data(8, 0, 0, &huge), Err(FilterError::Malformed { .. })));
     let _ = RelFile { tablespace: 0, database: 0, number: 0 }.to_string();
+}
+
+/// Main data that a record of this type can have, as far as it is looked at, about a catalog's file or a user's.
+fn sample(row: &Row, name: (u32, u32, u32)) -> Vec<u8> {
+    let mut data = vec![0; 64];
+    let file = words(&[name.0, name.1, name.2]);
+    match row.rule {
+        Rule::FileAt(at) => data[at..at + 12].copy_from_slice(&file),
+        Rule::CreatesFile => data[..12].copy_from_slice(&file),
+        Rule::RelationAt(at) => data[at..at + 4].copy_from_slice(&name.2.to_le_bytes()),
+        // A map without entries.
+        _ if row.name == "UPDATE" => data = words(&[5, 1663, 8, 0x59_2717, 0]),
+        _ => {}
+    }
+    data
+}
+
+#[test]
+fn every_record_type_of_the_table_is_judged_by_its_rule() {
+    for major in [16, 17, 18] {
+        for row in ROWS.iter().filter(|row| (row.majors.0..=row.majors.1).contains(&major)) {
+            let blocks = |name| record(row.manager, row.operation, 9, &blocks_and_data(&[block(0, name, 5)], &[1, 2]));
+            let data = |name| record(row.manager, row.operation, 9, &main_data(&sample(row, name)));
+            let judged = |record: Vec<u8>| Judge::new(major).judge(&record);
+            // Whatever the type: blocks decide where there are any.
+            assert_eq!(judged(blocks(CATALOG)), Ok(Verdict::Keep), "{major}: {row:?}");
+            assert_eq!(judged(blocks(USER)), Ok(Verdict::Drop), "{major}: {row:?}");
+            let (of_catalog, of_user) = (judged(data(CATALOG)), judged(data(USER)));
+            let expected = match row.rule {
+                Rule::Keep => (Verdict::Keep, Verdict::Keep),
+                Rule::Drop => (Verdict::Drop, Verdict::Drop),
+                Rule::FileAt(_) | Rule::RelationAt(_) | Rule::CreatesFile => (Verdict::Keep, Verdict::Drop),
+                Rule::Blocks => {
+                    assert!(matches!(of_user, Err(FilterError::Unclassified { .. })), "{major}: {row:?}");
+                    continue;
+                }
+            };
+            assert_eq!((of_catalog, of_user), (Ok(expected.0), Ok(expected.1)), "{major}: {row:?}");
+        }
+    }
+}
+
+#[test]
+fn a_map_that_is_refused_leaves_what_was_known() {
+    let mut judge = Judge::new(18);
+    judge.locks(100, 5, 1259);
+    judge.creates(MOVED);
+    let before = judge.map.clone();
+    let map = words(&[0x59_2717, 2, 1259, MOVED.2, 1249, 99_999]);
+    let record = [words(&[5, 1663, map.len() as u32]), map].concat();
+    judge.data(7, 0, 0, &record).expect_err("the second file was not seen");
+    assert_eq!(judge.map, before, "the first one is a candidate still");
+}
+
+#[test]
+fn a_database_that_was_kept_whole_is_narrowed_to_what_sql_names() {
+    let mut judge = Judge::new(17);
+    judge.map = CatalogMap::new([], [5]);
+    assert!(!judge.map.decide(Decision::Catalog(file((1663, 6, 20_000)))), "another database was not kept");
+    assert!(judge.map.decide(Decision::Catalog(file(MOVED))), "it was kept from its beginning");
+    assert!(!judge.map.decide(Decision::Catalog(file(MOVED))), "said twice");
+    assert!(judge.map.decide(Decision::Mapped(5)) && !judge.map.decide(Decision::Mapped(5)));
+    assert_eq!(judge.block_of(MOVED), Verdict::Keep);
+    assert_eq!(judge.block_of(USER), Verdict::Drop);
+    assert_eq!(CatalogMap::decode(&judge.map.encode()).expect("saved"), judge.map);
 }
