@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use physical::filtered::{Filtered, first_map};
 use replay::standby::bootstrap::rights_sql;
 use replay::wal::CatalogMap;
 use serde_json::Value;
@@ -9,7 +10,6 @@ use setup::on_every_major;
 use setup::postgres::Postgres;
 use setup::roles::ROLE;
 
-use crate::stored::{Stored, assert_equal, first_map, source_wal};
 use crate::support::{LATER, SOON};
 use crate::world::{DATABASE, World, source_options, write_rows};
 
@@ -78,7 +78,7 @@ async fn a_closed_database_is_kept_no_longer_than_it_must(major: u32) {
     }
 
     // Who may look knows all of template0 and of the one where only mapped catalogs have moved.
-    let seen = first_map(source).await;
+    let seen = first_map(source).await.expect("a map");
     assert_eq!(seen.whole_databases().collect::<Vec<_>>(), [archived]);
     let of_bare: Vec<_> = seen.files().filter(|(file, _)| file.database == bare).map(|(file, _)| file.number).collect();
     assert!(of_bare.contains(&moved) && of_bare.len() >= 2, "pg_class and its indexes: {of_bare:?}");
@@ -130,6 +130,7 @@ async fn a_closed_database_is_kept_no_longer_than_it_must(major: u32) {
     assert!(catalog(&status, "records_dropped") > 3000, "{status}");
     assert!(catalog(&status, "records_kept") < kept + 3000, "{status}");
     assert_eq!(daemon.terminate(SOON).await.expect("ended"), Some(0));
-    let stored = Stored::read(Path::new(&world.document.store));
-    assert_equal(&stored, map, &source_wal(&stored, &[source.data_dir().join("pg_wal")]));
+    let stored = Filtered::read(Path::new(&world.document.store)).expect("readable");
+    let wal = stored.source_wal(&[source.data_dir().join("pg_wal")]).expect("the source keeps it");
+    stored.compare(map, &wal).expect("equal");
 }

@@ -1,6 +1,7 @@
 //! Records that the filter cannot go on with, on their way to the running daemon: a named state, nothing stored from there on,
 //! every other service goes on. A proxy puts them in the place of the source's own; their checksums are right.
 
+use physical::filtered::{Filtered, first_map};
 use segments::{Lsn, TimelineId};
 use serde_json::Value;
 use setup::daemon::Walspool;
@@ -12,7 +13,6 @@ use setup::roles::ROLE;
 use replay::wal::{Framer, FramerStart, PAGE_BYTES, WalFormat};
 
 use crate::proxy::{Proxy, Rules};
-use crate::stored::{Stored, assert_equal, first_map, source_wal};
 use crate::support::{LATER, SOON, parse_lsn};
 use crate::world::{DATABASE, World, is_ready, probe, source_options, write_rows};
 
@@ -139,12 +139,13 @@ async fn assert_refused(world: &World, daemon: &mut Walspool, reason: &str, reco
 
 async fn what_the_filter_cannot_judge_is_not_passed_over(major: u32) {
     let (world, proxy) = both_kinds(major).await;
-    let map = first_map(&world.source).await;
+    let map = first_map(&world.source).await.expect("a map");
     let mut daemon = world.run_until_ready().await;
     world.wait_level(&mut daemon, LATER).await;
     assert_eq!(daemon.terminate(SOON).await.expect("ended"), Some(0));
     let store = std::path::Path::new(&world.document.store).to_owned();
-    let (format, end) = (Stored::read(&store).format, Stored::read(&store).end.get());
+    let (format, end) =
+        (Filtered::read(&store).expect("readable").format, Filtered::read(&store).expect("readable").end.get());
 
     // A record type that no version has, in the place of a message.
     let client = world.source.client(DATABASE).await.expect("session");
@@ -163,8 +164,9 @@ async fn what_the_filter_cannot_judge_is_not_passed_over(major: u32) {
     daemon.wait_for("it streams", SOON, is_ready).await.expect("streams");
     world.wait_level(&mut daemon, LATER).await;
     assert_eq!(daemon.terminate(SOON).await.expect("ended"), Some(0));
-    let stored = Stored::read(&store);
-    assert_equal(&stored, map, &source_wal(&stored, &[world.source.data_dir().join("pg_wal")]));
+    let stored = Filtered::read(&store).expect("readable");
+    let wal = stored.source_wal(&[world.source.data_dir().join("pg_wal")]).expect("the source keeps it");
+    stored.compare(map, &wal).expect("equal");
 
     // pg_class moves, and its lock never arrives: where its new file comes from was not seen.
     client.batch_execute("VACUUM FULL pg_class").await.expect("moved");
@@ -184,5 +186,9 @@ async fn what_the_filter_cannot_judge_is_not_passed_over(major: u32) {
     let mut daemon = world.launch.run().expect("started");
     assert_refused(&world, &mut daemon, "catalog_file_unseen", moved).await;
     assert_eq!(daemon.terminate(SOON).await.expect("ended"), Some(0));
-    assert_eq!(Stored::read(&store).end.get(), moved.begin, "the store ends before the map's record");
+    assert_eq!(
+        Filtered::read(&store).expect("readable").end.get(),
+        moved.begin,
+        "the store ends before the map's record"
+    );
 }
