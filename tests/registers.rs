@@ -161,6 +161,19 @@ fn a_standby_tells_its_restartpoint_and_is_forgotten() {
     let restartpoints = Registry::open(&place.dir()).expect("a store").restartpoints().expect("listed");
     let listed: Vec<_> = restartpoints.iter().map(|one| (one.name.as_str(), one.redo.map(|redo| redo.get()))).collect();
     assert_eq!(listed, [("replica", Some(0x30_0000)), ("shadow", Some(0x300_0000))]);
+    // A restartpoint before the end of the backup that the standby was made from: that backup's start stays held.
+    let mut control = vec![0; 8192];
+    control[8..12].copy_from_slice(&1300_u32.to_le_bytes());
+    for (at, position) in [(40, 0x500_0028_u64), (152, 0x400_0028)] {
+        control[at..at + 8].copy_from_slice(&position.to_le_bytes());
+    }
+    control[228..232].copy_from_slice(&(16_u32 << 20).to_le_bytes());
+    let sum = segments::checksum(&control[..288]);
+    control[288..292].copy_from_slice(&sum.to_le_bytes());
+    std::fs::create_dir(place.folder.path().join("global")).expect("made");
+    std::fs::write(place.folder.path().join("global/pg_control"), control).expect("written");
+    let told = place.says("archive-cleanup 000000010000000000000005", 0);
+    assert_eq!(told, "standby shadow reads from 0/4000000 on: wal is kept after record 0\n");
     assert!(place.refuses("archive-cleanup pg_wal", 2).contains("is not the name of a WAL file"));
     assert!(place.refuses("archive-cleanup 000000010000000000000100", 2).contains("--wal-segment-size"));
     assert_eq!(place.says("archive-cleanup --forget", 0), "standby shadow is forgotten\n");

@@ -5,11 +5,14 @@
 //! in `src/backend/access/transam/xlogarchive.c`), and the command runs in the standby's data directory once that restartpoint
 //! is durable. The beginning of that file is what is held: a standby that starts asks for whole files. A file's number is a
 //! position only together with the size of WAL files, which is read off the files in `pg_wal` there. Where it cannot be,
-//! the smallest size that PostgreSQL knows is taken, which holds more and never less.
+//! the smallest size that PostgreSQL knows is taken, which holds more and never less. Restartpoints are also made while the end
+//! of the backup that the standby was made from is not replayed yet; the beginning of that is held then
+//! ([`ControlFile::redo_segment`] says why), as the daemon does that reads the same file.
 
 use std::path::Path;
 
 use clap::Args;
+use replay::standby::ControlFile;
 use segments::{Lsn, TimelineId};
 use serde::Serialize;
 use spool::{Registry, RestartpointInfo};
@@ -69,7 +72,8 @@ pub(super) fn run(global: &Global, args: &ArchiveCleanupArgs) -> Result<Exit, Fa
                 "the size of WAL files is not known: 1 MiB is taken, which keeps more; give --wal-segment-size"
             );
         }
-        parse_name(file, bytes.unwrap_or(WAL_FILE_BYTES_MIN)).map_err(Failure::usage)
+        let (timeline, redo) = parse_name(file, bytes.unwrap_or(WAL_FILE_BYTES_MIN)).map_err(Failure::usage)?;
+        Ok::<_, Failure>((timeline, ControlFile::read(&here).map_or(redo, |control| redo.min(control.redo_segment()))))
     });
     let wanted = wanted.transpose()?;
     let registry = Registry::open(&global.load()?.config.store.path)?;

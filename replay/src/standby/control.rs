@@ -113,6 +113,8 @@ pub struct ControlFile {
     pub checkpoint_unix_s: i64,
     /// A standby is consistent only from here on; zero in a primary.
     pub min_recovery_point: Lsn,
+    /// Where the backup began that it was made from, while the end of that backup is not replayed yet; zero otherwise.
+    pub backup_start: Lsn,
     /// What the source last said of its parameters.
     pub floors: ParameterFloors,
     /// Bytes of a WAL segment.
@@ -165,6 +167,7 @@ impl ControlFile {
             timeline: TimelineId::new(number(48)?),
             checkpoint_unix_s: position(104)?.cast_signed(),
             min_recovery_point: Lsn::new(position(136)?),
+            backup_start: Lsn::new(position(152)?),
             floors: ParameterFloors {
                 max_connections: number(180)?,
                 max_worker_processes: number(184)?,
@@ -194,11 +197,14 @@ impl ControlFile {
         }
     }
 
-    /// The beginning of the WAL segment that holds the redo position: a standby that starts asks for whole segments.
+    /// The beginning of the WAL segment that holds the redo position: a standby that starts asks for whole segments. Until the end
+    /// of the backup that it was made from is replayed, that of the backup's start: on 16 the record of that end names the
+    /// start, and whoever filters it has to look up in what is stored which merged no-op holds that.
     #[must_use]
     pub fn redo_segment(&self) -> Lsn {
         let bytes = u64::from(self.wal_segment_bytes.max(1));
-        Lsn::new(self.redo.get() / bytes * bytes)
+        let from = if self.backup_start == Lsn::ZERO { self.redo } else { self.redo.min(self.backup_start) };
+        Lsn::new(from.get() / bytes * bytes)
     }
 }
 
@@ -241,6 +247,18 @@ pub(crate) mod tests {
             assert_eq!(control.redo_segment().to_string(), "3/0");
             assert_eq!(control.floors.settings().map(|(_, value)| value), [100, 8, 10, 2, 64]);
             assert!(control.has_data_checksums && control.state.is_standbys());
+        }
+    }
+
+    #[test]
+    fn the_backups_start_is_kept_until_its_end_is_replayed() {
+        let mut bytes = forged(1300);
+        for (backup_start, from) in [(0x2_7F00_0028_u64, "2/7F000000"), (0x3_0100_0000, "3/0"), (0, "3/0")] {
+            bytes[152..160].copy_from_slice(&backup_start.to_le_bytes());
+            sum(&mut bytes, 1300);
+            let control = ControlFile::decode(&bytes).expect("whole");
+            assert_eq!(control.backup_start.get(), backup_start);
+            assert_eq!(control.redo_segment().to_string(), from, "redo is {}", control.redo);
         }
     }
 
