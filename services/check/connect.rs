@@ -76,8 +76,8 @@ fn tls(side: &'static str, conninfo: &Conninfo, environment: Environment, findin
 pub(super) fn refusal(side: &'static str, conninfo: Option<&Conninfo>, error: &ConnError) -> Finding {
     let message = error.to_string();
     if error.is_temporary() {
-        let code = if side == super::SOURCE { "source_unreachable" } else { "target_unreachable" };
-        return Finding::unreachable(code, side, message).with_remedy("start the server, or correct host and port");
+        return Finding::unreachable(unreachable(side), side, message)
+            .with_remedy("start the server, or correct host and port");
     }
     let names = conninfo.map(|conninfo| (quote_identifier(conninfo.user()), quote_identifier(conninfo.dbname())));
     let (role, database) = names.unwrap_or_default();
@@ -112,7 +112,7 @@ pub(super) fn answered<T>(
         Ok(value) => return Some(value),
         Err(error) => error,
     };
-    let unreachable = if side == super::SOURCE { "source_unreachable" } else { "target_unreachable" };
+    let unreachable = unreachable(side);
     let finding = match error.as_db_error() {
         Some(server) if is_temporary(server.code()) => {
             let message = format!("the check was cut short: {} (SQLSTATE {})", server.message(), server.code().code());
@@ -129,6 +129,15 @@ pub(super) fn answered<T>(
     };
     findings.push(finding);
     None
+}
+
+/// The code of a server that does not answer.
+fn unreachable(side: &str) -> &'static str {
+    match side {
+        super::SOURCE => "source_unreachable",
+        super::SHADOW => "shadow_unreachable",
+        _ => "target_unreachable",
+    }
 }
 
 /// A lock or an answer that took too long, a server that stops or lacks resources: not a fault of the configuration.

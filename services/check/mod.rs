@@ -32,7 +32,7 @@ mod walsender;
 
 use tokio_postgres::Client;
 
-use crate::config::{Config, ShadowKind};
+use crate::config::Config;
 use crate::finding::Finding;
 
 pub use filesystem::nearest_existing;
@@ -48,6 +48,8 @@ pub const SERVER_VERSION_UNTESTED: i32 = 190_000;
 const SOURCE: &str = "source";
 /// Subject of findings about the target server.
 const TARGET: &str = "target";
+/// Subject of findings about the shadow.
+const SHADOW: &str = "shadow";
 /// Subject of findings about the store.
 const STORE: &str = "store";
 
@@ -166,10 +168,8 @@ async fn check_source(
         physical::check(client, config, scope, store, findings).await?;
     }
     // `run` has states for what is wrong with a shadow, and its other services go on.
-    if scope == Scope::Check
-        && let Some(ShadowKind::Managed(managed)) = config.shadow.as_ref().map(|shadow| &shadow.kind)
-    {
-        shadow::check(client, managed, findings).await?;
+    if scope == Scope::Check {
+        shadow::check(client, config, findings).await?;
     }
     if config.source.logical.is_none() {
         return Ok(None);
@@ -250,8 +250,7 @@ mod tests {
                 let first = call.and_then(|call| call.trim_start().strip_prefix('"'));
                 codes.extend(first.and_then(|code| code.split_once('"')).map(|(code, _)| code.to_owned()));
             }
-            for line in text.lines().filter(|line| line.contains("=> \"store_") || line.contains("{ \"source_unreach"))
-            {
+            for line in text.lines().filter(|line| line.contains("=> \"store_") || line.contains("_unreachable\",")) {
                 codes.extend(line.split('"').skip(1).step_by(2).map(str::to_owned));
             }
         }

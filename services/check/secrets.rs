@@ -2,13 +2,23 @@
 
 use std::os::unix::fs::PermissionsExt;
 
-use super::{Findings, SOURCE, TARGET};
-use crate::config::{Config, SecretUrl};
+use super::{Findings, SHADOW, SOURCE, TARGET};
+use crate::config::{Config, SecretUrl, ShadowKind};
 use crate::finding::Finding;
+
+/// Subject of findings about passwords of standbys.
+const WALSENDER_USERS: &str = "[walsender] users";
 
 pub(super) fn check(config: &Config, findings: &mut Findings) {
     let target = config.target.as_ref().map(|target| (TARGET, &target.database_url));
-    for (side, url) in std::iter::once((SOURCE, &config.source.database_url)).chain(target) {
+    let shadow = config.shadow.as_ref().and_then(|shadow| match &shadow.kind {
+        ShadowKind::External(external) => Some((SHADOW, &external.database_url)),
+        ShadowKind::Managed(_) => None,
+    });
+    let tcp = config.walsender.as_ref().and_then(|walsender| walsender.tcp.as_ref());
+    let users = tcp.into_iter().flat_map(|tcp| &tcp.users).map(|user| (WALSENDER_USERS, &user.password));
+    let all = std::iter::once((SOURCE, &config.source.database_url)).chain(target).chain(shadow).chain(users);
+    for (side, url) in all {
         let SecretUrl::File { path } = url else { continue };
         // That it cannot be read is found when it is read.
         let Ok(metadata) = std::fs::metadata(path) else { continue };

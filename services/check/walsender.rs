@@ -1,6 +1,8 @@
 //! Whether standbys can be served as `[walsender]` says: accounts, passwords, certificate.
 
-use super::Findings;
+use std::path::Path;
+
+use super::{Findings, filesystem};
 use crate::config::{Config, Walsender};
 use crate::finding::Finding;
 use crate::walsender::{SettingsError, access, tls};
@@ -8,6 +10,28 @@ use crate::walsender::{SettingsError, access, tls};
 pub(super) fn check(config: &Config, findings: &mut Findings) {
     if let Some(settings) = &config.walsender {
         check_settings(settings, findings);
+        // The default one lies beside the store, whose own findings say what is wrong there.
+        if let Some(folder) = &settings.folder {
+            check_folder(folder, findings);
+        }
+    }
+}
+
+/// Whether the socket can be made: its folder may be written, or made in the one above it.
+fn check_folder(folder: &Path, findings: &mut Findings) {
+    let above = folder.parent().unwrap_or(folder);
+    let problem = match folder.exists() {
+        true if !folder.is_dir() => Some(format!("{} is not a folder", folder.display())),
+        true => filesystem::may_write(folder).err().map(|error| format!("{}: {error}", folder.display())),
+        false if above.exists() => {
+            filesystem::may_write(above).err().map(|error| format!("{}: {error}", above.display()))
+        }
+        false => Some(format!("{} is not there, nor is the folder above it", folder.display())),
+    };
+    if let Some(problem) = problem {
+        let remedy = "make the folder, and give it to walspool's account";
+        let finding = Finding::error("walsender_settings", "[walsender] socket_directory", problem);
+        findings.push(finding.with_remedy(remedy));
     }
 }
 

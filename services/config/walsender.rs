@@ -24,7 +24,7 @@ use super::validate::SOCKET_PATH_BYTES_MAX;
 pub struct Walsender {
     /// Folder of the Unix socket; see [`Walsender::socket_directory`] for the default.
     #[serde(rename = "socket_directory", skip_serializing_if = "Option::is_none")]
-    folder: Option<PathBuf>,
+    pub folder: Option<PathBuf>,
     /// What the socket is called by: `.s.PGSQL.PORT`, as libpq looks for it.
     pub port: u16,
     /// Unix accounts that may connect by the socket, beside the one that walspool runs under: names or numbers.

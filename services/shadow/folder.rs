@@ -21,6 +21,10 @@ use replay::standby::place::{remove_folder, sync_folder, unfinished_name};
 
 use super::status::ShadowStatus;
 
+/// Everything that may lie in it.
+const OURS: [&str; 8] =
+    ["lock", "pgdata", "pgdata.unfinished", "run", "stopped", "rebuild", "status.json", "status.json.unfinished"];
+
 /// What an operator asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Request {
@@ -101,6 +105,16 @@ impl ShadowFolder {
                 error => Err(error),
             },
         }
+    }
+
+    /// Names of what lies in it and is not the shadow's; nothing where it is not there or may not be listed.
+    #[must_use]
+    pub fn strangers(&self) -> Vec<String> {
+        let entries = std::fs::read_dir(&self.root).into_iter().flatten().flatten();
+        let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+        let mut strangers: Vec<String> = names.filter(|name| !OURS.contains(&name.as_str())).collect();
+        strangers.sort();
+        strangers
     }
 
     /// Whether somebody runs the shadow now.
@@ -186,6 +200,19 @@ mod tests {
         assert!(folder.is_asked(Request::Stopped) && !folder.is_asked(Request::Rebuild));
         assert!(folder.settle(Request::Stopped).expect("settled"));
         assert!(!folder.settle(Request::Stopped).expect("settled before"));
+    }
+
+    #[test]
+    fn what_is_not_the_shadows_is_named() {
+        let place = tempfile::tempdir().expect("a folder");
+        let folder = ShadowFolder::new(&place.path().join("shadow"));
+        assert!(folder.strangers().is_empty(), "it is not there");
+        folder.ask(Request::Rebuild).expect("asked");
+        let _lock = folder.lock().expect("locked");
+        folder.write_status(&ShadowStatus::unknown("shadow", "managed")).expect("written");
+        assert_eq!(folder.strangers(), Vec::<String>::new());
+        fs::write(folder.root().join("PG_VERSION"), "18\n").expect("written");
+        assert_eq!(folder.strangers(), ["PG_VERSION"]);
     }
 
     #[test]

@@ -49,8 +49,10 @@ pub struct Facts {
     pub is_paused: bool,
     /// The WAL file that it waits for, as its process says.
     pub waits_for: Option<String>,
-    /// Its own `pg_wal` has the segment with what it needs.
-    pub own_wal_has_it: bool,
+    /// Whether its own `pg_wal` has everything up to where the store begins; `None` where that cannot be told.
+    pub own_wal_has_it: Option<bool>,
+    /// Somebody else runs it.
+    pub is_external: bool,
 }
 
 /// A named state with its reason and its remedy.
@@ -96,6 +98,8 @@ impl Standing {
 
 /// What makes a standby anew.
 pub const REBUILD: &str = "walspool shadow rebuild --execute makes it anew";
+/// The same for one that somebody else runs.
+const REBUILD_EXTERNAL: &str = "whoever runs it makes it anew, by pg_basebackup of the source";
 
 impl Facts {
     /// The position that it reads next.
@@ -126,14 +130,18 @@ pub fn judge(facts: &Facts) -> (&'static str, Standing) {
     }
     if facts.is_below_store() {
         let start = facts.store.map_or(Lsn::ZERO, |(start, _)| start);
-        if facts.own_wal_has_it {
+        if facts.own_wal_has_it == Some(true) {
             let reason =
                 format!("the store's WAL begins at {start}; the shadow needs {needs}, and its own pg_wal has it");
             return ("own_wal", Standing::because(CatchingUp, reason));
         }
-        let reason =
-            format!("it needs WAL from {needs} on, the store's begins at {start}, and its own pg_wal has it not");
-        return ("removed", Standing::because(Broken, reason).with_remedy(REBUILD));
+        let own = match facts.own_wal_has_it {
+            Some(_) => "its own pg_wal has it not",
+            None => "whether its own pg_wal has it cannot be told",
+        };
+        let reason = format!("it needs WAL from {needs} on, the store's begins at {start}, and {own}");
+        let remedy = if facts.is_external { REBUILD_EXTERNAL } else { REBUILD };
+        return ("removed", Standing::because(Broken, reason).with_remedy(remedy));
     }
     let end = facts.store.map(|(_, end)| end);
     let is_beyond = end.is_some_and(|end| needs > end);
@@ -198,7 +206,7 @@ mod tests {
             (
                 "own_wal",
                 ShadowState::CatchingUp,
-                Facts { store: Some((lsn(0xA00_0000), lsn(0xB00_0000))), own_wal_has_it: true, ..idle.clone() },
+                Facts { store: Some((lsn(0xA00_0000), lsn(0xB00_0000))), own_wal_has_it: Some(true), ..idle.clone() },
             ),
             ("removed", ShadowState::Broken, Facts { store: Some((lsn(0xA00_0000), lsn(0xB00_0000))), ..idle.clone() }),
             (
@@ -228,6 +236,18 @@ mod tests {
             assert_eq!((found, standing.state), (row, state), "{facts:?}");
             assert!(standing.reason.is_some() || row == "streaming", "{row} says why");
         }
+    }
+
+    #[test]
+    fn what_nobody_can_ask_is_not_claimed_and_nobody_rebuilds_what_is_not_ours() {
+        let lost = Facts { store: Some((lsn(0xA00_0000), lsn(0xB00_0000))), is_streaming: false, ..level() };
+        let of = |facts: Facts| judge(&facts).1;
+        let ours = of(Facts { own_wal_has_it: Some(false), ..lost.clone() });
+        assert!(ours.reason.is_some_and(|reason| reason.ends_with("its own pg_wal has it not")));
+        assert_eq!(ours.remedy.as_deref(), Some(REBUILD));
+        let theirs = of(Facts { is_external: true, ..lost });
+        assert!(theirs.reason.is_some_and(|reason| reason.ends_with("cannot be told")));
+        assert_eq!(theirs.remedy.as_deref(), Some(REBUILD_EXTERNAL));
     }
 
     #[test]

@@ -1,19 +1,18 @@
 //! A server at work: what is seen of it, once in a while, and what ends it.
 
-use std::collections::VecDeque;
-use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use replay::standby::{ControlFile, LogLine, ParameterFloors, Programs, Severity, StandbyServer};
-use replay::walsender::segment_file_name;
 use segments::Lsn;
 
+use super::ends::Ends;
 use super::feed;
 use super::folder::Request;
 use super::hold;
 use super::judge::{Facts, REBUILD, Standing, judge};
 use super::look::{Asker, waits_for};
+use super::own_wal::{Gap, bridges};
 use super::service::ShadowContext;
 use crate::runtime::state::ShadowState;
 use crate::runtime::status::LsnText;
@@ -24,8 +23,6 @@ const TICK: Duration = Duration::from_millis(100);
 const LOOK: Duration = Duration::from_millis(500);
 /// A server that lived so long had started well.
 const STARTED_WELL: Duration = Duration::from_secs(10);
-/// Positions of the store's end that are remembered, to say how old what was replayed is.
-const ENDS_MAX: usize = 4096;
 
 /// Why a server is not at work any more.
 #[derive(Debug)]
@@ -94,7 +91,7 @@ pub(super) struct Running<'a> {
     begun: Instant,
     moved: (Lsn, Instant),
     held: Option<Lsn>,
-    ends: VecDeque<(Instant, Lsn)>,
+    ends: Ends,
     was_ready: bool,
     conflicts_told: u64,
 }
@@ -126,7 +123,7 @@ impl<'a> Running<'a> {
             begun: now,
             moved: (Lsn::ZERO, now),
             held: None,
-            ends: VecDeque::new(),
+            ends: Ends::default(),
             was_ready: false,
             conflicts_told: 0,
         })
@@ -232,13 +229,21 @@ impl<'a> Running<'a> {
             conflict,
             is_paused: seen.is_some_and(|seen| seen.is_paused),
             waits_for: if is_ready { None } else { waits_for(self.server.pid()) },
-            own_wal_has_it: false,
+            own_wal_has_it: None,
+            is_external: false,
         };
-        let own_wal =
-            facts.is_below_store().then(|| has_segment(&self.context.folder().data(), &control, facts.needs()));
-        let (row, standing) = judge(&Facts { own_wal_has_it: own_wal == Some(true), ..facts.clone() });
+        let gap = store.filter(|_| facts.is_below_store()).map(|(start, _)| Gap {
+            needs: facts.needs(),
+            start,
+            received: seen.and_then(|seen| seen.received),
+            file_bytes: u64::from(control.wal_segment_bytes),
+        });
+        let own_wal = gap.map(|gap| bridges(&self.context.folder().data(), gap));
+        let (row, standing) = judge(&Facts { own_wal_has_it: own_wal, ..facts.clone() });
         tracing::trace!(row, ?facts, "shadow");
-        self.remember_end(now, store.map(|(_, end)| end));
+        if let Some((_, end)) = store {
+            self.ends.reached(end, now);
+        }
         let new_conflicts = conflicts_count - std::mem::replace(&mut self.conflicts_told, conflicts_count);
         self.context.shadow.update(|status| {
             status.streaming = facts.is_streaming;
@@ -247,29 +252,13 @@ impl<'a> Running<'a> {
             status.store_start = store.map(|(start, _)| LsnText(start));
             status.store_end = store.map(|(_, end)| LsnText(end));
             status.lag_bytes = store.map(|(_, end)| end.bytes_since(facts.needs()));
-            status.lag_seconds = replayed.and_then(|replayed| self.lag_seconds(now, replayed));
+            status.lag_seconds = replayed.map(|replayed| self.ends.seconds_behind(replayed, now));
             status.own_wal_has_it = own_wal;
             status.conflicts += new_conflicts;
         });
         self.context.stand(&standing);
         self.context.tell();
         None
-    }
-
-    fn remember_end(&mut self, now: Instant, end: Option<Lsn>) {
-        let Some(end) = end else { return };
-        if self.ends.back().is_none_or(|(_, last)| *last < end) {
-            self.ends.push_back((now, end));
-        }
-        if self.ends.len() > ENDS_MAX {
-            self.ends.pop_front();
-        }
-    }
-
-    /// How long ago the store's end first was above what is replayed: since then it is behind.
-    fn lag_seconds(&self, now: Instant, replayed: Lsn) -> Option<f64> {
-        let behind = self.ends.iter().find(|(_, end)| *end > replayed);
-        Some(behind.map_or(0.0, |(since, _)| (now - *since).as_secs_f64()))
     }
 
     /// Reads `pg_control`, and moves the hold where there was a restartpoint.
@@ -298,13 +287,4 @@ impl<'a> Running<'a> {
         }
         Some(control)
     }
-}
-
-/// Whether the standby's own `pg_wal` has the segment with this position.
-fn has_segment(data: &Path, control: &ControlFile, at: Lsn) -> bool {
-    let bytes = u64::from(control.wal_segment_bytes);
-    if !bytes.is_power_of_two() || !(1 << 20..=1 << 30).contains(&bytes) {
-        return false;
-    }
-    data.join("pg_wal").join(segment_file_name(control.timeline, at, bytes)).is_file()
 }

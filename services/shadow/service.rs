@@ -1,14 +1,13 @@
 //! The life of a managed shadow: made where it is not there, started, watched, started again, stopped. Never promoted, never
 //! made anew unless an operator asks.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use replay::conn::Conninfo;
-use replay::standby::place::MARKER;
-use replay::standby::{ClusterState, ControlFile, Programs, ProgramsError, StandbySettings, stop_orphan};
+use replay::standby::{ControlFile, Programs, ProgramsError, StandbySettings, stop_orphan};
 
+use super::data::judge_data;
 use super::feed::Upstream;
 use super::folder::{FolderLock, Request, ShadowFolder};
 use super::judge::{REBUILD, Standing};
@@ -245,7 +244,7 @@ impl Life<'_> {
         {
             return Ok(step);
         }
-        match judge_data(&self.folder.data(), &origin) {
+        match judge_data(&self.folder.data(), origin.system_identifier, origin.major) {
             Ok(control) => self.run_server(&programs, control).await,
             Err(standing) => Ok(Step::Later(standing)),
         }
@@ -346,35 +345,4 @@ impl Life<'_> {
             }
         }
     }
-}
-
-/// Whether what lies in the data folder is the standby that was made.
-fn judge_data(data: &Path, origin: &feed::WalOrigin) -> Result<ControlFile, Standing> {
-    let broken = |reason: String| Standing::because(ShadowState::Broken, reason).with_remedy(REBUILD);
-    if data.join(MARKER).exists() {
-        return Err(broken("its bootstrap was interrupted, and somebody gave the folder its name".to_owned()));
-    }
-    let version = std::fs::read_to_string(data.join("PG_VERSION")).unwrap_or_default();
-    if version.trim() != origin.major.to_string() {
-        let reason = format!("it is of PostgreSQL {}, the source of {}", version.trim(), origin.major);
-        return Err(broken(reason).named(Reason::ShadowMajorMismatch));
-    }
-    let control = ControlFile::read(data).map_err(|error| broken(error.to_string()))?;
-    if control.system_identifier != origin.system_identifier {
-        let reason = format!(
-            "it is a standby of the cluster {}, and the store's WAL is of {}",
-            control.system_identifier, origin.system_identifier
-        );
-        return Err(broken(reason).named(Reason::WrongCluster));
-    }
-    // What was just copied still says what the source did.
-    let is_fresh = data.join("backup_label").exists();
-    if !is_fresh && !control.state.is_standbys() {
-        let reason = match control.state {
-            ClusterState::InProduction | ClusterState::ShutDown | ClusterState::ShuttingDown => "it was promoted",
-            _ => "it was started as something else than a standby",
-        };
-        return Err(broken(reason.to_owned()));
-    }
-    Ok(control)
 }

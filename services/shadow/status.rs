@@ -53,7 +53,7 @@ pub struct ShadowStatus {
     pub lag_bytes: Option<u64>,
     /// How long ago the position that it replayed was the store's end; 0 when it is level.
     pub lag_seconds: Option<f64>,
-    /// Whether its own `pg_wal` has what it needs while the store has not; `null` where the store has it.
+    /// Whether its own `pg_wal` has what it needs while the store has not; `null` where the store has it, or nobody can tell.
     pub own_wal_has_it: Option<bool>,
     /// How often its server was started again.
     pub restarts: u64,

@@ -5,13 +5,8 @@ use std::time::Duration;
 use serde_json::Value;
 use setup::on_every_major;
 
-use crate::world::{World, wait_until};
+use crate::world::{World, signal_all, wait_until};
 use setup::shadow::PATIENCE;
-
-fn kill(pid: i32) {
-    // SAFETY: a plain system call on a process that this test's daemon has started.
-    unsafe { libc::kill(pid, libc::SIGKILL) };
-}
 
 /// Scenario A11: each of the five is raised, once while the shadow runs and once while it is down.
 async fn raised_parameters_are_followed_by_a_restart(major: u32) {
@@ -63,7 +58,7 @@ async fn killed_servers_and_killed_daemons_go_on_where_they_were() {
     world.ddl(1).await;
     // The server: it is started again by itself.
     let first = world.shadow_pid().expect("it runs");
-    kill(first);
+    signal_all(&[first], libc::SIGKILL);
     let is_again = |status: &Value| {
         status["shadow"]["state"] == "streaming" && status["shadow"]["pid"].as_i64() != Some(i64::from(first))
     };
@@ -136,25 +131,15 @@ async fn a_frozen_shadow_goes_on_by_itself() {
     let mut daemon = world.run_until_streaming().await;
     setup::pgbench::initialise(&world.source, "postgres", 1).expect("initialised");
     let pid = world.shadow_pid().expect("it runs");
-    let processes = || {
-        let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
-        children.split_whitespace().filter_map(|text| text.parse().ok()).chain([pid]).collect::<Vec<i32>>()
-    };
-    let frozen = processes();
-    let signal = |signal| {
-        for pid in &frozen {
-            // SAFETY: a plain system call on processes that this test's daemon has started.
-            unsafe { libc::kill(*pid, signal) };
-        }
-    };
-    signal(libc::SIGSTOP);
+    let frozen = world.processes_of_the_shadow(pid);
+    signal_all(&frozen, libc::SIGSTOP);
     let log = world.folder.path().join("pgbench.log");
     let load = setup::pgbench::start(&world.source, "postgres", 2, 8, &log).expect("started");
     load.finish(PATIENCE).await.expect("finished");
     world.source.sql("postgres", "SELECT pg_switch_wal(); CREATE TABLE meanwhile(id int); CHECKPOINT").await.ok();
     tokio::time::sleep(Duration::from_secs(2)).await;
     assert!(daemon.is_running().expect("asked"), "nobody else minds");
-    signal(libc::SIGCONT);
+    signal_all(&frozen, libc::SIGCONT);
     world.sql("CREATE TABLE behind_it(id int)").await;
     world.wait_state(&mut daemon, "streaming").await;
     world.assert_equal().await;

@@ -78,6 +78,20 @@ impl World {
         setup::daemon::outcome(command, PATIENCE).await.expect("it ran")
     }
 
+    /// The shadow's server and all its children.
+    pub fn processes_of_the_shadow(&self, pid: i32) -> Vec<i32> {
+        let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+        children.split_whitespace().filter_map(|text| text.parse().ok()).chain([pid]).collect()
+    }
+
+    /// The one that calls itself so.
+    pub fn process_of_the_shadow(&self, pid: i32, kind: &str) -> Option<i32> {
+        self.processes_of_the_shadow(pid).into_iter().find(|pid| {
+            let title = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            String::from_utf8_lossy(&title).contains(kind)
+        })
+    }
+
     /// `walspool shadow status --json`.
     pub async fn shadow_status(&self) -> Value {
         let outcome = self.command(&["shadow", "status", "--json"]).await;
@@ -97,6 +111,14 @@ pub fn everything(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     }
     found.sort();
     found
+}
+
+/// Sends a signal to processes that this test's daemon has started.
+pub fn signal_all(pids: &[i32], signal: i32) {
+    for pid in pids {
+        // SAFETY: a plain system call on processes that this test's daemon has started.
+        unsafe { libc::kill(*pid, signal) };
+    }
 }
 
 /// Waits until a condition holds.

@@ -15,7 +15,7 @@ use crate::world::{Fed, Retention, equal};
 on_every_major!(a_slot_outlives_restarts_and_holds_what_its_standby_needs);
 
 /// A replication command as `psql` sends it; its output, fields parted by `|`.
-fn replication(fed: &Fed, server: &Postgres, command: &str) -> Result<String, String> {
+pub fn replication(fed: &Fed, server: &Postgres, command: &str) -> Result<String, String> {
     let mut psql = Command::new(server.installation().program("psql"));
     psql.args(["-X", "-A", "-t", "-c", command]).arg(format!("{} replication=true", fed.conninfo("psql")));
     psql.env("HOME", "/nonexistent");
