@@ -59,7 +59,9 @@ async fn made_under_load_it_replays_every_kind_of_ddl(major: u32) {
     assert_eq!(world.shadow_pid(), None, "its server ended with it");
     let log = world.launch.log_text();
     for complaint in ["PANIC", "invalid page", "invalid record", "unexpected pageaddr"] {
-        let lines: Vec<&str> = log.lines().filter(|line| line.contains(complaint)).collect();
+        // A length of zero is where its own WAL ends, which it finds whenever its stream does.
+        let is_usual = |line: &str| line.contains("expected at least 24, got 0");
+        let lines: Vec<&str> = log.lines().filter(|line| line.contains(complaint) && !is_usual(line)).collect();
         assert!(lines.is_empty(), "{major}: {lines:?}");
     }
     // Nothing of its own goes over a restart of everything.
