@@ -143,7 +143,7 @@ async fn databases(client: &Client, config: &Config, is_needed: bool, findings: 
 
 /// Databases that take no connections and of which more than catalogs is kept, because nobody can tell which files are theirs.
 async fn whole_databases(client: &Client, findings: &mut Findings) -> Result<(), Error> {
-    let sql = "SELECT oid, datname::text, datistemplate, session_user::text FROM pg_catalog.pg_database \
+    let sql = "SELECT oid, datname::text, datistemplate FROM pg_catalog.pg_database \
                WHERE NOT datallowconn AND datconnlimit <> -2 ORDER BY datname";
     for row in client.query(sql, &[]).await? {
         let (oid, name, is_template): (u32, String, bool) = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
