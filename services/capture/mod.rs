@@ -2,6 +2,7 @@
 
 pub mod budget;
 mod connect;
+mod context;
 pub mod decision;
 mod error;
 pub mod facts;
@@ -16,7 +17,7 @@ mod report_loop;
 mod service;
 mod session;
 
+pub use context::{Capture, CaptureContext};
 pub use error::{CaptureError, Result};
 pub(crate) use input::record_input;
 pub use metrics::CaptureMetrics;
-pub use service::{Capture, CaptureContext};

@@ -12,13 +12,13 @@ use tokio::task::JoinHandle;
 use tokio_postgres::Client;
 
 use super::budget::{Budget, Looks};
+use super::context::Capture;
 use super::error::{CaptureError, Result};
 use super::facts::read_wal_sender_timeout;
 use super::feedback::{Feedback, Positions, interval_for};
 use super::idle::IdleAdvance;
 use super::pump::Pump;
 use super::report_loop::{FeedbackInputs, HeldUp, Reception, send, tell, watch_source};
-use super::service::Capture;
 use crate::runtime::lifecycle::Phase;
 use crate::runtime::{Report, Service};
 

@@ -87,7 +87,7 @@ async fn rounds(stage: &ShadowStage, rounds: usize, name: &str) -> Result<Vec<Ma
 
 /// Measures it.
 pub async fn measure(plan: &Plan) -> Result<Vec<Outcome>> {
-    let (small, large) = if plan.is_quick { (0.1, 1.0) } else { (1.0, 10.0) };
+    let (small, large) = if plan.run.is_quick { (0.1, 1.0) } else { (1.0, 10.0) };
     let mut found = Vec::new();
     for gigabytes in [small, large] {
         let stage = source_of(gigabytes).await?;

@@ -39,7 +39,7 @@ pub async fn measure(plan: &Plan) -> Result<Vec<Outcome>> {
     let stage = stage(source, "catalog").await?;
     stage.configure(&stage.shadow_lines()).map_err(doing("the configuration"))?;
     let _daemon = stage.run_until_streaming().await.map_err(doing("the shadow"))?;
-    let count = if plan.is_quick { 100 } else { 300 };
+    let count = if plan.run.is_quick { 100 } else { 300 };
     let (mut full, mut paced) = (Seen::default(), Seen::default());
     for round in 0..plan.rounds() {
         full.push(&marks(&stage, 2 * round, count, None).await?);

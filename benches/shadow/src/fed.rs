@@ -64,7 +64,7 @@ pub async fn measure(plan: &Plan) -> Result<Vec<Outcome>> {
     source.sql("postgres", "CREATE TABLE marks(name text PRIMARY KEY)").await.map_err(doing("a table"))?;
     let stage = stage(source, "full").await?;
     stage.configure(&[]).map_err(doing("the configuration"))?;
-    let bench = Bench { stage, count: if plan.is_quick { 100 } else { 300 } };
+    let bench = Bench { stage, count: if plan.run.is_quick { 100 } else { 300 } };
     let mut daemon = bench.daemon().await?;
     let (source, launch) = (&bench.stage.source, &bench.stage.launch);
     // The later setting of a name wins.

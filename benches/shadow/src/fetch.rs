@@ -46,7 +46,7 @@ async fn of_profile(plan: &Plan, goal: Goal, profile: &str) -> Result<Outcome> {
     let begin = end_segment(&stage.source, SEGMENT_BYTES).await?;
     // Images, then records of transactions.
     pgbench::initialise(&stage.source, "postgres", 10).map_err(doing("pgbench -i"))?;
-    let seconds = if plan.is_quick { 5 } else { 30 };
+    let seconds = if plan.run.is_quick { 5 } else { 30 };
     let log = stage.folder.path().join("pgbench.log");
     let load = pgbench::start(&stage.source, "postgres", 8, seconds, &log).map_err(doing("pgbench"))?;
     load.finish(Duration::from_secs(seconds.into()) + PATIENCE).await.map_err(doing("pgbench"))?;

@@ -16,29 +16,16 @@ mod lag;
 mod replay;
 mod world;
 
-use std::path::{Path, PathBuf};
-use std::time::Instant;
-
 use clap::{Parser, ValueEnum};
+use physical::{Result, doing};
 use suite::goal::{Goal, Outcome};
-use suite::machine::{self, Machine};
-use suite::result::SuiteResult;
-
-type Result<T> = std::result::Result<T, String>;
-
-fn doing<E: std::fmt::Display>(what: &str) -> impl FnOnce(E) -> String {
-    move |error| format!("{what}: {error}")
-}
+use suite::run::{Run, RunOptions};
 
 #[derive(Parser)]
 #[command(name = "walspool-bench-shadow", about = "Standbys fed from the store beside ordinary ones.")]
 struct Plan {
-    /// Where the result goes
-    #[arg(long, default_value = "benches/results")]
-    results: PathBuf,
-    /// Less of everything: for a look in between, not for a result
-    #[arg(long = "quick")]
-    is_quick: bool,
+    #[command(flatten)]
+    run: RunOptions,
     /// Only this part; what other parts have found today stays in the result
     #[arg(long, value_enum)]
     part: Vec<Part>,
@@ -87,12 +74,11 @@ impl Part {
 
 impl Plan {
     fn command(&self, part: &str) -> String {
-        let quick = if self.is_quick { " --quick" } else { "" };
-        format!("walspool-bench-shadow --part {part}{quick}")
+        self.run.command("shadow", part)
     }
 
     fn rounds(&self) -> usize {
-        if self.is_quick { 1 } else { 3 }
+        if self.run.is_quick { 1 } else { 3 }
     }
 }
 
@@ -106,8 +92,7 @@ async fn main() {
 }
 
 async fn run(plan: &Plan) -> Result<()> {
-    let begun = Instant::now();
-    let machine = Machine::under(&setup::account::scratch_root());
+    let run = Run::begin("shadow");
     let mut goals = Vec::new();
     for part in Part::value_variants() {
         if !plan.part.is_empty() && !plan.part.contains(part) {
@@ -119,19 +104,5 @@ async fn run(plan: &Plan) -> Result<()> {
             part.not_measured(plan, &error)
         }));
     }
-    let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let result = SuiteResult {
-        suite: "shadow",
-        date: suite::result::today(),
-        seconds: begun.elapsed().as_secs_f64(),
-        is_quick: plan.is_quick,
-        void: None,
-        machine,
-        commit: machine::commit(&repository),
-        goals,
-    };
-    println!("{result}");
-    let path = result.write_with_others(&plan.results, &goals::GOALS).map_err(doing("the result"))?;
-    println!("{}", path.display());
-    Ok(())
+    run.end(&plan.run, goals, &goals::GOALS).map_err(doing("the result"))
 }

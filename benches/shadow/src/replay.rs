@@ -69,7 +69,7 @@ async fn prepare(plan: &Plan, load: &Load) -> Result<Prepared> {
     }
     ordinary.stop(StopMode::Fast).await.map_err(doing("the ordinary standby's stop"))?;
 
-    let seconds = if plan.is_quick { load.seconds / 6 } else { load.seconds };
+    let seconds = if plan.run.is_quick { load.seconds / 6 } else { load.seconds };
     let log = stage.folder.path().join("pgbench.log");
     let running = pgbench::start(&stage.source, "postgres", 8, seconds, &log).map_err(doing("pgbench"))?;
     let transactions = running.finish(Duration::from_secs(u64::from(seconds)) + PATIENCE).await;

@@ -14,5 +14,6 @@ pub mod goal;
 pub mod machine;
 pub mod pieces;
 pub mod result;
+pub mod run;
 pub mod store;
 pub mod table;

@@ -20,7 +20,7 @@ pub async fn measure(plan: &Plan) -> Result<Vec<Outcome>> {
         return Ok(vec![missing(BYTES_IMAGES), missing(BYTES_PLAIN)]);
     }
     // A default checkpoint interval is 300 s.
-    let (scale, seconds) = if plan.is_quick { (5, 20) } else { (50, 300) };
+    let (scale, seconds) = if plan.run.is_quick { (5, 20) } else { (50, 300) };
     let images = stretch(plan, BYTES_IMAGES, "on", scale, seconds).await?;
     let plain = stretch(plan, BYTES_PLAIN, "off", scale, seconds.min(60)).await?;
     Ok(vec![images, plain])

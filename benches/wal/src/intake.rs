@@ -158,9 +158,9 @@ impl Stretch {
 
 /// Measures it.
 pub async fn measure(plan: &Plan) -> Result<Vec<Outcome>> {
-    let bytes: u64 = if plan.is_quick { 512 << 20 } else { 2 << 30 };
+    let bytes: u64 = if plan.run.is_quick { 512 << 20 } else { 2 << 30 };
     let mut stretch = Stretch::make(bytes).await?;
-    let rounds = if plan.is_quick { 2 } else { 5 };
+    let rounds = if plan.run.is_quick { 2 } else { 5 };
     let (mut full, mut fresh, mut catalog) = (Vec::new(), Vec::new(), Vec::new());
     let (mut theirs, mut synced, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
     let mut cpu_theirs = Vec::new();

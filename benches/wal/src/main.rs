@@ -9,28 +9,15 @@ mod intake;
 mod process;
 mod tps;
 
-use std::path::{Path, PathBuf};
-use std::time::Instant;
-
 use clap::{Parser, ValueEnum};
-use suite::machine::{self, Machine};
-use suite::result::SuiteResult;
-
-type Result<T> = std::result::Result<T, String>;
-
-fn doing<E: std::fmt::Display>(what: &str) -> impl FnOnce(E) -> String {
-    move |error| format!("{what}: {error}")
-}
+use physical::{Result, doing};
+use suite::run::{Run, RunOptions};
 
 #[derive(Parser)]
 #[command(name = "walspool-bench-wal", about = "Physical capture beside pg_receivewal and an ordinary standby.")]
 struct Plan {
-    /// Where the result goes
-    #[arg(long, default_value = "benches/results")]
-    results: PathBuf,
-    /// Less of everything: for a look in between, not for a result
-    #[arg(long = "quick")]
-    is_quick: bool,
+    #[command(flatten)]
+    run: RunOptions,
     /// Only this part; what other parts have found today stays in the result
     #[arg(long, value_enum)]
     part: Vec<Part>,
@@ -48,8 +35,7 @@ enum Part {
 
 impl Plan {
     fn command(&self, part: &str) -> String {
-        let quick = if self.is_quick { " --quick" } else { "" };
-        format!("walspool-bench-wal --part {part}{quick}")
+        self.run.command("wal", part)
     }
 }
 
@@ -63,8 +49,7 @@ async fn main() {
 }
 
 async fn run(plan: &Plan) -> Result<()> {
-    let begun = Instant::now();
-    let machine = Machine::under(&setup::account::scratch_root());
+    let run = Run::begin("wal");
     let mut goals = Vec::new();
     for part in [Part::Intake, Part::Tps, Part::Bytes] {
         if !plan.part.is_empty() && !plan.part.contains(&part) {
@@ -76,19 +61,5 @@ async fn run(plan: &Plan) -> Result<()> {
             Part::Bytes => bytes::measure(plan).await?,
         });
     }
-    let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let result = SuiteResult {
-        suite: "wal",
-        date: suite::result::today(),
-        seconds: begun.elapsed().as_secs_f64(),
-        is_quick: plan.is_quick,
-        void: None,
-        machine,
-        commit: machine::commit(&repository),
-        goals,
-    };
-    println!("{result}");
-    let path = result.write_with_others(&plan.results, &goals::GOALS).map_err(doing("the result"))?;
-    println!("{}", path.display());
-    Ok(())
+    run.end(&plan.run, goals, &goals::GOALS).map_err(doing("the result"))
 }

@@ -90,7 +90,7 @@ impl Bench {
 
 /// Measures it.
 pub async fn measure(plan: &Plan) -> Result<Vec<Outcome>> {
-    let (seconds, rounds, scale) = if plan.is_quick { (4, 1, 5) } else { (8, 3, 20) };
+    let (seconds, rounds, scale) = if plan.run.is_quick { (4, 1, 5) } else { (8, 3, 20) };
     let conf = [("fsync", "on"), ("shared_buffers", "512MB"), ("max_wal_size", "16GB"), ("checkpoint_timeout", "1h")];
     let wanted = conf.iter().fold(Wanted::full(18, 16), |wanted, (name, value)| wanted.conf(name, value));
     let stage = Stage::start(Wanted { store_segment: "64MiB", retention: true, ..wanted }).await?;

@@ -27,6 +27,6 @@ pub mod zero_loss;
 pub type Result<T> = std::result::Result<T, String>;
 
 /// Turns any error into text, with what was being done.
-pub(crate) fn doing<E: std::fmt::Display>(what: &str) -> impl FnOnce(E) -> String {
+pub fn doing<E: std::fmt::Display>(what: &str) -> impl FnOnce(E) -> String {
     move |error| format!("{what}: {error}")
 }
