@@ -9,12 +9,14 @@
 //! (`config show`, JSON) is serde's.
 
 mod document;
+mod environment;
 mod load;
 pub mod locate;
 mod merge;
 pub mod model;
 pub mod names;
 pub mod options;
+mod paths;
 mod read;
 mod reference;
 mod report;
@@ -28,11 +30,12 @@ pub mod walsender;
 #[cfg(test)]
 mod tests;
 
+pub use environment::Environment;
 pub use load::{ConfigError, Loaded, load};
 pub use model::{
-    APPLY_CONSUMER, Admin, Config, Consumer, Dataset, DatasetMode, Environment, InitialLoad, Logical, OnOverflow,
-    PROGRESS_SCHEMA, Physical, Profile, Retention, Source, StoreBackend, StoreConfig, Table, Target, TargetKind,
-    TargetTable, UnknownTables,
+    APPLY_CONSUMER, Admin, Config, Consumer, Dataset, DatasetMode, InitialLoad, Logical, OnOverflow, PROGRESS_SCHEMA,
+    Physical, Profile, Retention, Source, StoreBackend, StoreConfig, Table, Target, TargetKind, TargetTable,
+    UnknownTables,
 };
 pub use names::{TableName, quote_identifier, quote_literal};
 pub use options::RunOptions;

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use super::environment::Environment;
 use super::names::TableName;
 use super::secret::SecretUrl;
 use super::shadow::Shadow;
@@ -86,16 +87,6 @@ pub(crate) fn default_control_socket(store: &Path) -> PathBuf {
     let mut name = store.as_os_str().to_owned();
     name.push(".sock");
     PathBuf::from(name)
-}
-
-/// How strict the rules are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Environment {
-    /// Inline connection strings are allowed, a network file system under the store is a warning.
-    Development,
-    /// Every connection string is a reference, a network file system under the store is refused.
-    Production,
 }
 
 /// `[source]`.

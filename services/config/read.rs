@@ -3,14 +3,14 @@
 //! Each function returns `None` only after it has reported why, and goes on reading as far as it can, so that one run
 //! names everything.
 
-use std::path::{Path, PathBuf};
-
 use super::document::Table as Tree;
+use super::environment::Environment;
 use super::model::{
-    Admin, Config, Consumer, Dataset, DatasetMode, Environment, InitialLoad, Logical, OnOverflow, Physical, Profile,
-    Retention, Source, StoreBackend, StoreConfig, Table, Target, TargetKind, TargetTable, UnknownTables,
+    Admin, Config, Consumer, Dataset, DatasetMode, InitialLoad, Logical, OnOverflow, Physical, Profile, Retention,
+    Source, StoreBackend, StoreConfig, Table, Target, TargetKind, TargetTable, UnknownTables,
 };
 use super::names::{TableName, check_id, check_identifier, check_slot_name};
+use super::paths::absolute_path;
 use super::reference::database_url;
 use super::report::{Report, shown};
 use super::section::Section;
@@ -157,19 +157,6 @@ fn physical(mut section: Section<'_>) -> Option<Physical> {
         restore_command: restore_command?,
         apply_consumers: apply_consumers?,
     })
-}
-
-pub(super) fn absolute_path(section: &mut Section<'_>, key: &'static str, example: &str) -> Option<PathBuf> {
-    let text = section.required_string(key, example)?;
-    let path = checked_path(text);
-    if path.is_none() {
-        section.invalid(key, format!("{}: expected an absolute path", shown(text)));
-    }
-    path
-}
-
-fn checked_path(text: &str) -> Option<PathBuf> {
-    (Path::new(text).is_absolute() && !text.contains('\0')).then(|| PathBuf::from(text))
 }
 
 /// The block and, apart, its tables as far as they could be read: other blocks refer to them. The second part is

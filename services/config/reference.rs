@@ -1,7 +1,7 @@
 //! Connection strings in the document: a reference, or in development the string itself.
 
-use super::model::Environment;
-use super::read::absolute_path;
+use super::environment::Environment;
+use super::paths::absolute_path;
 use super::secret::{Secret, SecretUrl};
 use super::section::{Section, StringOrSection};
 

@@ -2,13 +2,11 @@
 
 use super::model::{APPLY_CONSUMER, Config, Consumer, Table, TargetTable};
 use super::names::TableName;
+use super::paths::SOCKET_PATH_BYTES_MAX;
 use super::report::{Report, shown};
 use super::section::{Section, nearest};
 use super::shadow::ShadowKind;
 use crate::finding::Finding;
-
-/// Longest path of a Unix socket: `sun_path` has 108 bytes and ends with a zero byte.
-pub(super) const SOCKET_PATH_BYTES_MAX: usize = 107;
 
 /// Each table once.
 pub(crate) fn distinct_tables(section: &Section<'_>, tables: &[Table]) {
@@ -145,7 +143,7 @@ pub(crate) fn config(config: &Config, report: &Report) {
     if let Some(ShadowKind::Managed(managed)) = config.shadow.as_ref().map(|shadow| &shadow.kind) {
         let (ours, store) = (&managed.data_directory, &config.store.path);
         let walsender = config.walsender.clone().unwrap_or_default();
-        let socket = walsender.socket_directory(config).join(format!(".s.PGSQL.{}", walsender.port));
+        let socket = walsender.socket_directory(&config.store.path).join(format!(".s.PGSQL.{}", walsender.port));
         let bytes = socket.as_os_str().len();
         if bytes > SOCKET_PATH_BYTES_MAX {
             let message =

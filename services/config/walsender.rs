@@ -9,15 +9,14 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::model::{Config, Environment};
+use super::environment::Environment;
 use super::names::check_identifier;
-use super::read::absolute_path;
+use super::paths::{SOCKET_PATH_BYTES_MAX, absolute_path};
 use super::reference::password;
 use super::report::shown;
 use super::secret::SecretUrl;
 use super::section::Section;
 use super::units;
-use super::validate::SOCKET_PATH_BYTES_MAX;
 
 /// `[walsender]`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -72,12 +71,12 @@ impl Walsender {
     /// Default of `silence_max`, as `wal_sender_timeout` of PostgreSQL.
     pub const SILENCE_MAX_DEFAULT: Duration = Duration::from_secs(60);
 
-    /// Folder of the Unix socket: `socket_directory`, else `<store path>.walsender`.
+    /// Folder of the Unix socket: `socket_directory`, else `<store path>.walsender`, for the store at this path.
     ///
     /// The default lies beside the store and not in it, so that copying a store copies plain files only.
     #[must_use]
-    pub fn socket_directory(&self, config: &Config) -> PathBuf {
-        self.folder.clone().unwrap_or_else(|| default_folder(&config.store.path))
+    pub fn socket_directory(&self, store: &Path) -> PathBuf {
+        self.folder.clone().unwrap_or_else(|| default_folder(store))
     }
 }
 

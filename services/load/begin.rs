@@ -30,7 +30,8 @@ use crate::config::Config;
 use crate::runtime::{Report, Service, StateBoard};
 
 use super::book::{LedgerBook, new_incarnation};
-use super::copy::{Load, LoadError};
+use super::copy::Load;
+use super::error::LoadError;
 use super::prepare;
 
 /// What a beginning needs.

@@ -9,47 +9,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::apply::copy_target::CopyTarget;
-use crate::apply::{ApplyError, Beginning, Progress, ProgressKey};
-use crate::capture::CaptureError;
+use crate::apply::{Beginning, Progress, ProgressKey};
 use crate::config::{Config, TableName};
 use crate::runtime::{Reason, Report, Service, StateBoard};
 
 use super::book::LedgerBook;
+use super::error::LoadError;
 use super::source::SnapshotSession;
-
-/// Why a load failed. It starts over, whatever the cause.
-#[derive(Debug, thiserror::Error)]
-pub enum LoadError {
-    /// The source's side.
-    #[error("source: {0}")]
-    Source(#[from] replay::conn::ConnError),
-    /// The target's side.
-    #[error(transparent)]
-    Target(#[from] ApplyError),
-    /// One table cannot be copied as things are.
-    #[error("table {table}: {problem}")]
-    Table {
-        /// Which one.
-        table: String,
-        /// What and how to mend it.
-        problem: String,
-    },
-    /// The store failed.
-    #[error(transparent)]
-    Store(#[from] spool::Error),
-}
-
-impl From<LoadError> for CaptureError {
-    fn from(error: LoadError) -> Self {
-        match error {
-            LoadError::Store(error) | LoadError::Target(ApplyError::Store(error)) => Self::Store(error),
-            LoadError::Target(ApplyError::Unreachable(_)) => {
-                Self::Load { reason: Reason::TargetUnreachable, detail: format!("the initial load waits: {error}") }
-            }
-            error => Self::Load { reason: Reason::InitialLoadFailed, detail: error.to_string() },
-        }
-    }
-}
 
 /// Everything one load works with.
 pub(super) struct Load<D: Disk> {

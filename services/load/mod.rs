@@ -3,6 +3,7 @@
 pub mod begin;
 pub mod book;
 mod copy;
+mod error;
 mod prepare;
 mod source;
 

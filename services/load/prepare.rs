@@ -7,7 +7,7 @@ use replay::state::Ledger;
 use crate::apply::copy_target::CopyTarget;
 use crate::config::Config;
 
-use super::copy::LoadError;
+use super::error::LoadError;
 
 /// Connects to the target and looks at every table that is to be copied: it must be empty, unless what it holds came
 /// from a former try of ours.

@@ -8,7 +8,7 @@ use tokio_postgres::{Client, SimpleQueryMessage};
 
 use crate::config::{TableName, quote_identifier, quote_literal};
 
-use super::copy::LoadError;
+use super::error::LoadError;
 
 /// `server_version_num` from which generated columns may be published.
 const GENERATED_PUBLISHED_VERSION: u32 = 180_000;

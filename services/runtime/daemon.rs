@@ -9,16 +9,25 @@ use super::backoff::BackoffLimits;
 use super::board::{StateBoard, unix_us_now};
 use super::lifecycle::Shutdown;
 use super::retention::RetentionMetrics;
-use super::run::Role;
-use super::state::Service;
+use super::state::{Reason, Service};
 use crate::apply::ApplyStatistics;
-use crate::capture::CaptureMetrics;
 use crate::capture::budget::Budget;
+use crate::capture::{CaptureMetrics, manifest};
 use crate::config::{Config, OnOverflow, RunOptions, StoreBackend};
 use crate::failure::Failure;
 use crate::load::LedgerBook;
+use crate::load::book::tables_never_loaded;
 use crate::shadow::ShadowBoard;
 use crate::walsender::WalsenderStatistics;
+
+/// Which services the process that writes the store runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Role {
+    /// All that are configured (`walspool run`).
+    Everything,
+    /// Capture and the initial load; those that read the store run in processes of their own (`walspool capture`).
+    Capture,
+}
 
 /// One daemon.
 pub(crate) struct Daemon {
@@ -45,6 +54,32 @@ pub(crate) struct Daemon {
 pub(crate) struct OpenStore {
     pub(crate) store: SystemStore,
     pub(crate) book: LedgerBook<SystemDisk>,
+}
+
+impl OpenStore {
+    /// Takes a store that was opened, if the configuration agrees with what it holds.
+    ///
+    /// # Errors
+    /// It does not, or the store cannot be read.
+    pub(super) fn of(config: &Config, store: &SystemStore) -> Result<Self, Failure> {
+        if let Some(manifest) = manifest::read(store)?
+            && let Some(contradiction) = manifest::contradiction(&manifest, config)
+        {
+            return Err(Failure::usage(contradiction));
+        }
+        let book = LedgerBook::open(store.clone(), config)?;
+        let unloaded = tables_never_loaded(&book.ledger(), config);
+        if !unloaded.is_empty() {
+            let message = format!(
+                "{}: initial_load = \"copy\", but the initial load of this store is over and never copies again",
+                unloaded.join(", ")
+            );
+            return Err(Failure::refused(format!("{}: {message}", Reason::NeedsResync)).with_remedy(
+                "bring the rows over yourself and set initial_load = \"none\" for them, or load everything into a new store",
+            ));
+        }
+        Ok(Self { store: store.clone(), book })
+    }
 }
 
 impl Daemon {

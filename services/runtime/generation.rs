@@ -16,7 +16,6 @@ use super::board::Report;
 use super::daemon::{Daemon, OpenStore};
 use super::lifecycle::Phase;
 use super::retention::RetentionMetrics;
-use super::run::fits;
 use super::state::Service;
 use crate::apply::{self, ApplyContext, ApplyError, ProgressKey, Routing};
 use crate::capture::physical::{PhysicalCapture, PhysicalContext};
@@ -59,7 +58,7 @@ impl Generation {
         source: Conninfo,
         target: Option<Conninfo>,
     ) -> Result<Self, Failure> {
-        let open = fits(&daemon.config, &store)?;
+        let open = OpenStore::of(&daemon.config, &store)?;
         let backend = store.backend();
         match &backend.fallback_reason {
             Some(reason) => tracing::warn!(backend = backend.name, reason, "store backend: io_uring is not used"),

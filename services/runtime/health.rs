@@ -13,6 +13,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 
 use super::board::{Board, StateBoard, readiness_of};
+use super::exposition::CONTENT_TYPE;
 
 /// Largest request head: a probe sends a few hundred bytes.
 const HEAD_BYTES_MAX: usize = 8 * 1024;
@@ -149,7 +150,7 @@ fn answer(
     metrics: &dyn Fn() -> String,
 ) -> (u16, &'static str, String) {
     let (code, body) = match path {
-        "/metrics" => return (200, super::metrics::CONTENT_TYPE, metrics()),
+        "/metrics" => return (200, CONTENT_TYPE, metrics()),
         "/livez" => match live() {
             Ok(()) => (200, "ok\n".to_owned()),
             Err(why) => (503, format!("{why}\n")),

@@ -8,13 +8,11 @@ use spool::Hold;
 use super::board::StateBoard;
 use super::capture_metrics::{self, Stream};
 use super::daemon::Daemon;
+use super::exposition::escaped;
 use super::shadow_metrics;
 use super::walsender_metrics;
 use crate::shadow::ShadowBoard;
 use crate::walsender::WalsenderStatus;
-
-/// What `Content-Type` says of it.
-pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// The page of a running daemon.
 pub(super) fn page(daemon: &Daemon) -> String {
@@ -102,11 +100,6 @@ fn render(text: &mut String, holds: &[Hold], reclaimed_bytes: u64, clock_anomali
     Ok(())
 }
 
-/// A label's value.
-pub(super) fn escaped(text: &str) -> String {
-    text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
-}
-
 #[cfg(test)]
 mod tests {
     use segments::{Lsn, Position, SegmentId, StreamKind};
@@ -140,6 +133,5 @@ mod tests {
              walspool_retention_clock_anomalies_total 2\n\
              # EOF\n"
         );
-        assert_eq!(escaped("a\"b\\c\nd"), "a\\\"b\\\\c\\nd");
     }
 }

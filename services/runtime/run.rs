@@ -15,7 +15,7 @@ use spool::{StoreOptions, SystemStore};
 
 use super::collect::collect;
 use super::control::ControlServer;
-use super::daemon::{Daemon, OpenStore, store_options};
+use super::daemon::{Daemon, Role, store_options};
 use super::failures::reason_of;
 use super::generation::{Ended, Generation};
 use super::health::HealthServer;
@@ -23,26 +23,14 @@ use super::lifecycle::{Phase, Shutdown, listen_for_signals};
 use super::metrics;
 use super::state::{Reason, Service};
 use super::{Backoff, BackoffLimits, Report, SplitMix, StateBoard};
-use crate::capture::manifest;
 use crate::check;
 use crate::config::{Config, RunOptions, SecretUrl};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::finding::Finding;
-use crate::load::LedgerBook;
-use crate::load::book::tables_never_loaded;
 use crate::shadow::feed::Upstream;
 use crate::shadow::{self, ShadowBoard, ShadowContext, StoreOpener};
 use crate::wal::WalStore;
-
-/// Which services the process that writes the store runs.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Role {
-    /// All that are configured (`walspool run`).
-    Everything,
-    /// Capture and the initial load; those that read the store run in processes of their own (`walspool capture`).
-    Capture,
-}
 
 /// Runs the daemon.
 ///
@@ -270,27 +258,6 @@ fn reopening(error: &spool::Error) -> Report {
         Reason::StoreLocked | Reason::StorePoisoned => Report::retrying(reason, detail),
         _ => Report::failed(reason, detail),
     }
-}
-
-/// What the configuration and an opened store must agree on.
-pub(super) fn fits(config: &Config, store: &SystemStore) -> Result<OpenStore, Failure> {
-    if let Some(manifest) = manifest::read(store)?
-        && let Some(contradiction) = manifest::contradiction(&manifest, config)
-    {
-        return Err(Failure::usage(contradiction));
-    }
-    let book = LedgerBook::open(store.clone(), config)?;
-    let unloaded = tables_never_loaded(&book.ledger(), config);
-    if !unloaded.is_empty() {
-        let message = format!(
-            "{}: initial_load = \"copy\", but the initial load of this store is over and never copies again",
-            unloaded.join(", ")
-        );
-        return Err(Failure::refused(format!("{}: {message}", Reason::NeedsResync)).with_remedy(
-            "bring the rows over yourself and set initial_load = \"none\" for them, or load everything into a new store",
-        ));
-    }
-    Ok(OpenStore { store: store.clone(), book })
 }
 
 #[cfg(test)]

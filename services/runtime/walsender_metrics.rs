@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::fmt::{Result, Write};
 
-use super::metrics::escaped;
+use super::exposition::escaped;
 use super::shadow_metrics::DISCONNECTED;
 use super::status::LsnText;
 use crate::walsender::{StandbyStatus, WalsenderStatus};

@@ -209,7 +209,7 @@ impl Upstream {
     #[must_use]
     pub fn ours(config: &Config, name: &str, program: &Path, config_file: &Path) -> Self {
         let walsender = config.walsender.clone().unwrap_or_default();
-        let (folder, port) = (walsender.socket_directory(config), walsender.port);
+        let (folder, port) = (walsender.socket_directory(&config.store.path), walsender.port);
         let command = |words: &str| {
             let (program, file) = (shell(program), shell(config_file));
             format!("{program} {words} --config {file}")

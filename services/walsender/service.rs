@@ -159,7 +159,7 @@ impl Walsender {
         let (config, settings) = (&self.context.config, &self.settings);
         let access = access(settings)?;
         prepare_folder(config, settings)?;
-        let folder = settings.socket_directory(config);
+        let folder = settings.socket_directory(&config.store.path);
         let lag = Arc::new(Lag::default());
         let (store, known, of_lag) = (self.context.store.clone(), facts.clone(), Arc::clone(&lag));
         let made = blocking(move || {

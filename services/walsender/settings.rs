@@ -63,7 +63,7 @@ pub fn tls(settings: &WalsenderTcp) -> Result<ServerTls, SettingsError> {
 /// # Errors
 /// It cannot be made, or is no folder.
 pub fn prepare_folder(config: &Config, settings: &Walsender) -> Result<(), SettingsError> {
-    let folder = settings.socket_directory(config);
+    let folder = settings.socket_directory(&config.store.path);
     let failed = |problem: io::Error| error("socket_directory", format!("{}: {problem}", folder.display()));
     let mode = if settings.accounts.is_empty() { OWN_FOLDER_MODE } else { SHARED_FOLDER_MODE };
     match std::fs::DirBuilder::new().mode(mode).create(&folder) {

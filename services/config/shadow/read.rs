@@ -6,13 +6,13 @@ use std::path::PathBuf;
 use replay::standby::settings::is_ours;
 
 use super::{ExternalShadow, ManagedShadow, Shadow, ShadowBootstrap, ShadowKind};
-use crate::config::model::{Environment, Profile, Source};
+use crate::config::environment::Environment;
+use crate::config::model::{Profile, Source};
 use crate::config::names::check_id;
-use crate::config::read::absolute_path;
+use crate::config::paths::{SOCKET_PATH_BYTES_MAX, absolute_path};
 use crate::config::reference::database_url;
 use crate::config::report::shown;
 use crate::config::section::Section;
-use crate::config::validate::SOCKET_PATH_BYTES_MAX;
 
 /// The name without which there would be none.
 const NAME_DEFAULT: &str = "shadow";

@@ -132,7 +132,7 @@ fn the_walsender_is_a_socket_unless_all_that_tcp_needs_is_there() {
     let walsender = config.walsender.as_ref().expect("configured");
     assert_eq!((walsender.port, walsender.sessions_max), (5499, 16));
     assert_eq!(walsender.silence_max, Duration::from_secs(30));
-    assert_eq!(walsender.socket_directory(&config), PathBuf::from("/run/walspool"));
+    assert_eq!(walsender.socket_directory(&config.store.path), PathBuf::from("/run/walspool"));
     let tcp = walsender.tcp.as_ref().expect("configured");
     assert_eq!((tcp.listen.to_string().as_str(), tcp.users[0].name.as_str()), ("10.0.0.5:5433", "standby"));
 
@@ -145,7 +145,7 @@ fn the_walsender_is_a_socket_unless_all_that_tcp_needs_is_there() {
     let config = accepted(&with_block("[walsender]\n"));
     let walsender = config.walsender.as_ref().expect("configured");
     assert_eq!((walsender, walsender.tcp.is_none()), (&Walsender::default(), true));
-    assert_eq!(walsender.socket_directory(&config), PathBuf::from("/var/lib/walspool/retail.walsender"));
+    assert_eq!(walsender.socket_directory(&config.store.path), PathBuf::from("/var/lib/walspool/retail.walsender"));
 
     // TCP without TLS, or without a password, is refused by the name of what is missing.
     for (left_out, key) in [
