@@ -8,6 +8,7 @@ mod open;
 mod rotation;
 mod sparse;
 mod tail;
+mod written;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -102,11 +103,26 @@ pub enum Piece {
         #[arg(long, default_value_t = 250)]
         body_kib: usize,
     },
+    /// Makes a store of sealed segments that were written out
+    Written {
+        /// The store
+        #[arg(long)]
+        store: PathBuf,
+        /// Sealed segments
+        #[arg(long)]
+        segments: usize,
+        /// MiB of a segment
+        #[arg(long, default_value_t = 64)]
+        segment_mib: u64,
+    },
     /// Opens a store whose pages are not in memory
     Open {
         /// The store
         #[arg(long)]
         store: PathBuf,
+        /// MiB of a segment
+        #[arg(long, default_value_t = 64)]
+        segment_mib: u64,
     },
     /// Anonymous memory while a store is appended to and read from its beginning
     Backlog {
@@ -135,7 +151,8 @@ pub fn run(piece: &Piece) -> Result<Value, BenchError> {
         }
         Piece::Follow { store, name } => follow::until_told(store, name),
         Piece::Sparse { store, segments, body_kib } => sparse::create(store, *segments, body_kib << 10),
-        Piece::Open { store } => open::measure(store),
+        Piece::Written { store, segments, segment_mib } => written::create(store, *segments, *segment_mib),
+        Piece::Open { store, segment_mib } => open::measure(store, *segment_mib),
         Piece::Backlog { store, seconds } => backlog::measure(store, time(seconds)),
     }
 }

@@ -9,7 +9,7 @@ use spool::disk::SystemDisk;
 use spool::{Backend, Drive, Environment, Store};
 use walspool::bench::append::BenchError;
 
-use super::sparse;
+use super::written;
 use crate::disk::{Manner, ObservedDisk};
 
 /// Writing this gives back pages, names and inodes; only root may.
@@ -24,11 +24,12 @@ fn drop_caches(folder: &Path) -> Result<&'static str, BenchError> {
     Ok("pages only")
 }
 
-pub(super) fn measure(folder: &Path) -> Result<Value, BenchError> {
+pub(super) fn measure(folder: &Path, segment_mib: u64) -> Result<Value, BenchError> {
     let dropped = drop_caches(folder)?;
     let disk = ObservedDisk::new(SystemDisk::new(Backend::Auto).map_err(BenchError::Invalid)?, Manner::Whole);
+    let options = written::options(segment_mib)?;
     let begun = Instant::now();
-    let store = Store::open_on(disk.clone(), Environment::system(), Drive::Threads, folder, &sparse::options())?;
+    let store = Store::open_on(disk.clone(), Environment::system(), Drive::Threads, folder, &options)?;
     let taken = begun.elapsed();
     let operations = disk.counts().total();
     let segments = store.segments(StreamKind::Txn).len();

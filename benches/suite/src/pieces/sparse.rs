@@ -16,7 +16,8 @@ pub(super) fn options() -> StoreOptions {
     StoreOptions { is_retention_enabled: false, ..StoreOptions::default() }
 }
 
-/// One record of `body_bytes` fills a group; only the group's first block is no hole.
+/// One record of `body_bytes` fills a group; only the group's first block is no hole. So a file is a run of blocks for each of
+/// its groups, where one that was written out is one run.
 pub(super) fn create(folder: &Path, segments: usize, body_bytes: usize) -> Result<Value, BenchError> {
     let disk = ObservedDisk::new(SystemDisk::new(Backend::Pwrite).map_err(BenchError::Invalid)?, Manner::Sparse);
     let options = options();

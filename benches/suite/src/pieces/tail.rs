@@ -1,12 +1,13 @@
 //! Readers that follow a saturated writer: what they cost it, and whether the disk is read for them.
 
+use std::hint::black_box;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use segments::StreamKind;
+use segments::{StreamKind, SummedBody};
 use serde_json::{Value, json};
 use spool::{CursorStart, StoreOptions, SystemStore};
 use walspool::bench::append::{BenchError, Keeper, Load, Slice, fill, run};
@@ -24,6 +25,10 @@ pub enum Readers {
     Threads,
     /// A process each.
     Processes,
+    /// No readers, but threads that sum each byte once it is durable: the least that a process of its own has to do.
+    Sums,
+    /// The same, which copy each byte first, as who reads a file does.
+    Copies,
 }
 
 /// What the writer does.
@@ -62,6 +67,9 @@ pub(super) fn measure(dir: &Path, readers: Readers, count: usize, writer: &Write
         Readers::None => (keeper.beside(&store, || writer.run(&store))?, Read::default()),
         Readers::Threads => keeper.beside(&store, || beside_threads(&store, count, writer))?,
         Readers::Processes => keeper.beside(&store, || beside_processes(&folder, &store, count, writer))?,
+        Readers::Sums | Readers::Copies => {
+            keeper.beside(&store, || beside_sums(&store, count, writer, readers == Readers::Copies))?
+        }
     };
     let stored = keeper.look(&store).stored_bytes() - stored_before;
     store.close()?;
@@ -93,6 +101,53 @@ fn beside_threads(store: &SystemStore, count: usize, writer: &Writer) -> Result<
         }
         Ok((slice?, read))
     })
+}
+
+/// Memory that a thread sums, more than a processor's caches hold, as what others wrote is.
+const SUMMED_BYTES: usize = 16 << 20;
+/// What is copied and summed at once, as a reader does with a group.
+const PART_BYTES: usize = 256 << 10;
+/// Between two looks at what has become durable.
+const LOOK_INTERVAL: Duration = Duration::from_micros(200);
+
+fn beside_sums(
+    store: &SystemStore,
+    count: usize,
+    writer: &Writer,
+    is_copied: bool,
+) -> Result<(Slice, Read), BenchError> {
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let readers: Vec<_> = (0..count)
+            .map(|_| scope.spawn(|| sum_durable(store, writer.body_bytes as u64, is_copied, &stop)))
+            .collect();
+        let slice = writer.run(store);
+        stop.store(true, Ordering::Release);
+        let records = readers.into_iter().map(|reader| reader.join().expect("summing does not panic")).sum();
+        Ok((slice?, Read { records, disk_bytes: 0 }))
+    })
+}
+
+/// Sums as many bytes as become durable, of memory of its own; how many records' that were.
+fn sum_durable(store: &SystemStore, body_bytes: u64, is_copied: bool, stop: &AtomicBool) -> u64 {
+    let (memory, mut copy) = (vec![7_u8; SUMMED_BYTES], vec![0_u8; PART_BYTES]);
+    let durable = store.watch_durable(StreamKind::Txn);
+    let begun = durable.borrow().durable_record.get();
+    let (mut parts, mut summed_bytes) = (memory.chunks_exact(PART_BYTES).cycle(), 0);
+    while !stop.load(Ordering::Acquire) {
+        let durable_bytes = (durable.borrow().durable_record.get() - begun) * body_bytes;
+        if summed_bytes + PART_BYTES as u64 > durable_bytes {
+            std::thread::sleep(LOOK_INTERVAL);
+            continue;
+        }
+        let part = parts.next().expect("the parts come again and again");
+        if is_copied {
+            copy.copy_from_slice(part);
+        }
+        black_box(SummedBody::new(if is_copied { &copy } else { part }));
+        summed_bytes += PART_BYTES as u64;
+    }
+    summed_bytes / body_bytes
 }
 
 fn beside_processes(
