@@ -29,7 +29,12 @@ pub(super) struct Cold {
     stream: Box<dyn ReadAhead>,
     /// The piece that was taken last.
     piece: Option<Taken>,
+    /// Memory of groups that lay in two pieces. Once no batch borrows it, it serves the next one.
+    joined: Vec<Arc<AlignedBuffer>>,
 }
+
+/// Kept at most: a batch of 1 MiB, which holds two groups of nearly that, the one that the cursor stands in, and the next.
+const JOINED_MAX: usize = 4;
 
 /// A piece whose bytes windows borrow.
 #[derive(Clone, Debug)]
@@ -107,7 +112,7 @@ impl<D: Disk, V: SegmentView> StreamReader<D, V> {
         let span = Span { range: place.offset..entry.info.used_bytes, block_bytes, piece_bytes };
         assert!(span.range.start < span.range.end, "something lies at the place");
         assert!(span.piece_bytes > 0 && span.piece_bytes as u64 <= geometry.segment_bytes, "a piece is a part");
-        Ok(self.disk().read_ahead(&Arc::new(file), span).map(|stream| Cold { stream, piece: None }))
+        Ok(self.disk().read_ahead(&Arc::new(file), span).map(|stream| Cold { stream, piece: None, joined: Vec::new() }))
     }
 
     /// Whole groups from `place` on, one at least, of the segment that is read ahead.
@@ -201,20 +206,43 @@ impl Cold {
             // No group begins here: the piece is given as it is, and verifying it says what is wrong.
             return Ok((piece.end(), piece.buffer, piece.offset));
         };
-        let mut whole = AlignedBuffer::zeroed(bytes as usize);
-        let mut filled = 0;
-        while filled < whole.len() {
+        let mut memory = self.memory_for(bytes as usize, piece.buffer.len());
+        let whole = Arc::get_mut(&mut memory).expect("nobody borrows it");
+        let (mut filled, group_bytes) = (0, bytes as usize);
+        while filled < group_bytes {
             let rest = piece.from(offset + filled as u64);
-            let part = rest.len().min(whole.len() - filled);
+            let part = rest.len().min(group_bytes - filled);
             whole[filled..filled + part].copy_from_slice(&rest[..part]);
             filled += part;
-            if filled < whole.len() {
+            if filled < group_bytes {
                 assert!(part == rest.len(), "the piece was used up");
                 drop(piece);
                 piece = self.take()?.ok_or_else(ended)?;
                 assert_eq!(piece.offset, offset + filled as u64, "pieces follow each other");
             }
         }
-        Ok((offset + bytes, Arc::new(whole), offset))
+        self.keep_memory(&memory);
+        Ok((offset + bytes, memory, offset))
+    }
+
+    /// Memory for a group of `bytes` that lies in two pieces, of whole pieces' lengths, so that it serves the next one as well.
+    fn memory_for(&mut self, bytes: usize, piece_bytes: usize) -> Arc<AlignedBuffer> {
+        assert!(bytes > 0 && piece_bytes > 0);
+        let is_free = |memory: &Arc<AlignedBuffer>| Arc::strong_count(memory) == 1;
+        if let Some(index) = self.joined.iter().position(|memory| is_free(memory) && memory.len() >= bytes) {
+            return self.joined.swap_remove(index);
+        }
+        // What is free is too short.
+        self.joined.retain(|memory| !is_free(memory));
+        assert!(self.joined.len() <= JOINED_MAX, "what is kept is bounded");
+        Arc::new(AlignedBuffer::zeroed(bytes.next_multiple_of(piece_bytes)))
+    }
+
+    fn keep_memory(&mut self, memory: &Arc<AlignedBuffer>) {
+        if self.joined.len() < JOINED_MAX {
+            self.joined.push(Arc::clone(memory));
+        }
+        assert!(self.joined.len() <= JOINED_MAX, "what is kept is bounded");
+        assert!(!memory.is_empty(), "a group takes room");
     }
 }

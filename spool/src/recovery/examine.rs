@@ -190,7 +190,12 @@ impl<D: Disk> Examination<'_, D> {
         let header = read_header_into(memory, &file, &expected)?;
         assert!(header.segment == segment && header.stream == marks.stream, "a header is checked where it is read");
         let footer = read_footer_into(memory, &file, &header, &expected)?;
-        Ok(footer.map(|footer| Looked { expected, header, found: Found::Sealed { footer, unsettled: None } }))
+        Ok(footer.map(|footer| {
+            // It is not written again, and nobody looks for a record in it: the indexes of thousands of segments were most of what
+            // opening took of memory (32 KiB each).
+            let footer = Footer { index: Vec::new(), ..footer };
+            Looked { expected, header, found: Found::Sealed { footer, unsettled: None } }
+        }))
     }
 
     /// Below the mark nearly every segment is sealed, and there may be thousands. Each is two reads that wait for the device,
