@@ -40,9 +40,7 @@ pub enum Decision {
     Catalog(RelFile),
     /// The file belongs to a user's relation (or to large objects): its records are dropped from now on.
     User(RelFile),
-    /// Nobody can connect to this database to ask about it: all of it is kept.
-    Whole(u32),
-    /// The database can be asked now: only what the map names is kept from now on.
+    /// A database that was kept whole can be asked now: only what the map names is kept from now on.
     Mapped(u32),
 }
 
@@ -50,7 +48,8 @@ pub enum Decision {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct CatalogMap {
     files: BTreeMap<RelFile, Standing>,
-    /// Databases that are kept whole because they cannot be asked.
+    /// Databases that are kept whole because they could not be asked when the map was made, and copies of their folders. One that
+    /// is closed later needs no place here: what was known of it stays known.
     whole: BTreeSet<u32>,
     /// Databases that are being made, by the transaction that makes them.
     creating: BTreeMap<u32, u32>,
@@ -160,7 +159,6 @@ impl CatalogMap {
             // What is not in the map was not kept from its beginning: saying so now would not bring it back.
             Decision::Catalog(_) => false,
             Decision::User(file) => self.remove(file),
-            Decision::Whole(database) => self.whole.insert(database),
             Decision::Mapped(database) => self.whole.remove(&database),
         }
     }

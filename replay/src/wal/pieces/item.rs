@@ -26,7 +26,7 @@
 //! | 0x07 | OVERWRITTEN | `xl_tot_len`, pages beyond the first: what is left of a record that a crash cut off |
 //! | 0x08 | UNVERIFIED | bytes, pages (0: all of it is there): the rest of a record that began before the history |
 //! | 0x09 | TIMELINE | pages from this one on, timeline: the pages from there on belong to it |
-//! | 0x0A | DECISION | kind 1, then file (three numbers) or database |
+//! | 0x0A | DECISION | kind 1, then: of 0 (a catalog's) and 1 (a user's) the file, three numbers; of 3 (no longer whole) the database |
 //! | 0x0B | PART | manager 1, info 1, transaction, length, bytes here, so many bytes: a record over several bodies |
 //! | 0x0C | MORE | bytes here, so many bytes: goes on with it |
 //!
@@ -272,7 +272,6 @@ fn decision(rest: &mut &[u8]) -> Option<Decision> {
     Some(match kind {
         0 => Decision::Catalog(file()?),
         1 => Decision::User(file()?),
-        2 => Decision::Whole(small(rest)?),
         3 => Decision::Mapped(small(rest)?),
         _ => return None,
     })

@@ -130,7 +130,6 @@ impl Writer {
         let (kind, numbers) = match decision {
             Decision::Catalog(file) => (0, vec![file.tablespace, file.database, file.number]),
             Decision::User(file) => (1, vec![file.tablespace, file.database, file.number]),
-            Decision::Whole(database) => (2, vec![database]),
             Decision::Mapped(database) => (3, vec![database]),
         };
         self.bytes.push(kind);
