@@ -77,6 +77,7 @@ impl CatalogEntries {
 
     fn collect(&mut self) {
         while let Some(body) = self.filter.next_body() {
+            assert!(body.end <= self.framer.verified_end(), "a body ends with what was received whole");
             self.ready.push_back(body);
         }
     }
@@ -108,7 +109,7 @@ impl CatalogEntries {
     }
 
     /// The filter's state, encoded, and the position up to which it holds: once everything before is durable. `None` inside a
-    /// unit that crosses to another timeline.
+    /// unit that crosses to another timeline, and while a segment that was switched away from is not all there.
     #[must_use]
     pub fn saved(&self) -> Option<(Lsn, Vec<u8>)> {
         let state = self.filter.state();

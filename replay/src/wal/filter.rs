@@ -84,6 +84,8 @@ pub struct Filter {
     large: Option<Large>,
     /// The rest of a record before the history, while it comes: what its first page announced.
     unverified: u32,
+    /// A SWITCH was taken whose segment is not all there: the form is at its end already, and nothing may say so yet.
+    awaits_padding: bool,
     /// On 16: runs that were closed since `remembered`, as start and end.
     runs: VecDeque<(u64, u64)>,
     remembered: u64,
@@ -135,6 +137,7 @@ impl Filter {
             decisions: VecDeque::new(),
             large: None,
             unverified: 0,
+            awaits_padding: false,
             runs: VecDeque::new(),
             remembered,
             changes_catalogs: false,
@@ -184,7 +187,7 @@ impl Filter {
     /// Whether [`FilterState::encode`] may be asked of the state: nothing of the next unit is in it yet.
     #[must_use]
     pub fn is_between_units(&self) -> bool {
-        self.state.form.turn.is_none() && self.state.form.part.is_none()
+        self.state.form.turn.is_none() && self.state.form.part.is_none() && !self.awaits_padding
     }
 
     /// Runs of no-ops that are remembered for checkpoints: 16 bytes each.
@@ -289,7 +292,12 @@ impl Filter {
         self.changes_catalogs |= judgement.changes_catalogs;
         let header = RecordHeader::read(record.first_chunk().expect("a verified record holds its header"));
         if header.manager == manager::XLOG && header.operation() == SWITCH {
+            if padded {
+                // What stands before it need not wait for the padding.
+                self.cut();
+            }
             self.switch(header.xid, padded);
+            self.awaits_padding = padded;
         } else if let Some(commit) = plain_commit(&header, record) {
             self.counts.plain_commits += 1;
             self.commit(commit);
@@ -395,6 +403,8 @@ impl Filter {
     }
 
     fn padding(&mut self, frame: &Frame<'_>) -> Result<(), FilterError> {
+        assert!(self.awaits_padding, "padding follows a SWITCH");
+        self.awaits_padding = !frame.last;
         if frame.last {
             assert!(self.state.form.position == frame.end.get(), "the padding was covered by its SWITCH");
         }

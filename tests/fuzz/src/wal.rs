@@ -146,7 +146,10 @@ fn wal(data: &[u8]) {
             let mut again = Framer::new(format, start);
             again.push(begin, &out).expect("they join");
             while again.next().expect("what is read back is WAL").is_some() {}
-            assert_eq!(again.verified_end(), filter.state().position(), "positions stay where they were");
+            if filter.is_between_units() {
+                assert_eq!(again.verified_end(), filter.state().position(), "positions stay where they were");
+            }
+            assert!(again.verified_end() <= framer.verified_end(), "what comes out was received whole");
         }
     });
 }

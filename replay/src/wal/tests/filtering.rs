@@ -106,9 +106,11 @@ impl<'a> Capture<'a> {
                 self.filter.take(&frame, &mut StoredHistory(forge.format, &self.stored)).unwrap();
                 while let Some(body) = self.filter.next_body() {
                     assert!(body.bytes.len() <= self.way.body_bytes);
+                    assert!(body.end <= self.framer.verified_end(), "{} is not all there", body.end);
                     self.stored.put(body);
                 }
-                if last && random.one_in(self.way.cut_one_in) {
+                // Also inside a unit that comes in several frames.
+                if random.one_in(self.way.cut_one_in) {
                     self.cut();
                 }
                 if last && random.one_in(self.way.restart_one_in) {
@@ -127,6 +129,7 @@ impl<'a> Capture<'a> {
     fn cut(&mut self) {
         self.filter.cut();
         while let Some(body) = self.filter.next_body() {
+            assert!(body.end <= self.framer.verified_end(), "{} is not all there", body.end);
             self.stored.put(body);
         }
         self.filter.forget_before(self.filter.state().position());
@@ -271,4 +274,38 @@ fn the_copy_of_the_state_is_read_strictly() {
     for length in 0..bytes.len() {
         assert!(FilterState::decode(&bytes[..length]).is_err());
     }
+}
+
+/// A segment is switched away from: its padding comes in many messages, up to a gigabyte of it. What is cut meanwhile may not
+/// end at the segment's end, or the source would be told of WAL that it has not sent.
+#[test]
+fn a_switch_ends_no_body_before_its_padding_has_come() {
+    let mut forge = Forge::new(18, 3 << 20);
+    forge.data(21, 0, 7, &[1; 200]);
+    forge.switch(0);
+    let (format, start, end) = (forge.format, forge.start, forge.end());
+    let state = FilterState::begin(Lsn::new(start), CatalogMap::default());
+    let mut entries = crate::physical::CatalogEntries::new(format, TimelineId::new(forge.timeline), state, 1 << 20);
+    let (mut at, mut ends) = (0, Vec::new());
+    for chunk in forge.bytes.chunks(100_000) {
+        entries.push(Lsn::new(start + at), chunk, &mut crate::wal::NoHistory).unwrap();
+        at += chunk.len() as u64;
+        entries.cut();
+        assert!(
+            entries.saved().is_none_or(|(position, _)| position.get() <= start + at),
+            "a state of what has not come"
+        );
+        while let Some(body) = entries.front() {
+            assert!(body.end.get() <= start + at, "{} of {:X}", body.end, start + at);
+            ends.push((body.end.get(), at));
+            entries.taken();
+        }
+    }
+    assert!(!entries.has_pending() && entries.state().position().get() == end, "all of it in the end");
+    assert_eq!(
+        ends.iter().map(|(_, at)| *at).collect::<Vec<_>>(),
+        [100_000, 1 << 20],
+        "what stands before it did not wait"
+    );
+    assert!(ends[0].0 < start + 1000 && ends[1].0 == end, "{ends:X?}");
 }
