@@ -21,7 +21,7 @@ mod summary;
 mod view;
 
 pub use builder::{GroupBuilder, GroupPlace, SummedBody};
-pub use checksum::{append as checksum_append, checksum};
+pub use checksum::{append as checksum_append, checksum, checksum_of_both};
 pub use error::{FormatError, RecordRange};
 pub use footer::{AdoptedSpill, FOOTER_FIXED_BYTES, FOOTER_MAGIC, Footer};
 pub use geometry::{BODY_BYTES_MAX, Geometry};

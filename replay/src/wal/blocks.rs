@@ -36,6 +36,7 @@ pub struct Outline {
 
 /// Walks over the block references of a record, of which at least everything before the block data is in `record`.
 /// `chosen` is asked about each reference's file. `None`: this is not how records are made.
+#[inline]
 pub fn outline(record: &[u8], mut chosen: impl FnMut(RelFile) -> bool) -> Option<Outline> {
     let length = u32_at(record.first_chunk::<RECORD_HEADER_BYTES>()?, 0);
     let mut found = Outline::default();
@@ -83,6 +84,7 @@ pub fn main_data<'a>(record: &'a [u8], outline: &Outline) -> &'a [u8] {
     &record[record.len() - outline.main_bytes as usize..]
 }
 
+#[inline]
 fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
     bytes.get(at..at + 2).map(|bytes| u16::from_le_bytes([bytes[0], bytes[1]]))
 }

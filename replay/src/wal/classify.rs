@@ -96,6 +96,7 @@ fn manager_name(manager: u8) -> String {
 ///
 /// # Errors
 /// See [`FilterError`]. `map` is unchanged except by records that were judged.
+#[inline]
 pub fn judge(
     major: u32,
     table: &Table,

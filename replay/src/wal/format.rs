@@ -82,7 +82,7 @@ impl WalFormat {
     /// The first byte of the segment that `lsn` lies in.
     #[must_use]
     pub const fn segment_start(self, lsn: Lsn) -> Lsn {
-        Lsn::new(lsn.get() - lsn.get() % self.segment_bytes as u64)
+        Lsn::new(lsn.get() - self.offset(lsn.get()))
     }
 
     /// File name of the segment that `lsn` lies in (`XLogFileName`).
@@ -93,9 +93,14 @@ impl WalFormat {
         format!("{:08X}{:08X}{:08X}", timeline.get(), number / in_a_high_half, number % in_a_high_half)
     }
 
+    /// Where in its segment `lsn` lies. Not by a division: it is asked for each record.
+    const fn offset(self, lsn: u64) -> u64 {
+        lsn & (self.segment_bytes as u64 - 1)
+    }
+
     /// Bytes of the header of the page that begins at `page`.
     pub(crate) const fn header_bytes(self, page: u64) -> u64 {
-        if page.is_multiple_of(self.segment_bytes as u64) { LONG_PAGE_HEADER_BYTES } else { PAGE_HEADER_BYTES }
+        if self.offset(page) == 0 { LONG_PAGE_HEADER_BYTES } else { PAGE_HEADER_BYTES }
     }
 
     /// Where a record begins that follows `lsn`: behind the header if `lsn` is the start of a page.
@@ -105,7 +110,10 @@ impl WalFormat {
 
     /// The end of the segment that the byte before `lsn` lies in.
     pub(crate) const fn segment_end(self, lsn: u64) -> u64 {
-        lsn.next_multiple_of(self.segment_bytes as u64)
+        match self.offset(lsn) {
+            0 => lsn,
+            offset => lsn - offset + self.segment_bytes as u64,
+        }
     }
 
     const fn segment_payload(self) -> u64 {
@@ -114,7 +122,7 @@ impl WalFormat {
 
     /// Payload bytes from the beginning of the log to `lsn`, which does not lie inside a page header.
     pub(crate) const fn payload_before(self, lsn: u64) -> u64 {
-        let (segment, offset) = (lsn / self.segment_bytes as u64, lsn % self.segment_bytes as u64);
+        let (segment, offset) = (lsn >> self.segment_bytes.trailing_zeros(), self.offset(lsn));
         let (page, in_page) = (offset / PAGE_BYTES, offset % PAGE_BYTES);
         let before = segment * self.segment_payload();
         if page == 0 {
@@ -140,13 +148,24 @@ impl WalFormat {
 
     /// Where a piece of `payload` bytes ends that begins at `start` (not inside a page header).
     pub(crate) const fn end_after(self, start: u64, payload: u64) -> u64 {
+        // Most records lie on one page; the rest is for those that do not.
+        if payload > 0 && in_page(start) != 0 && in_page(start) + payload <= PAGE_BYTES {
+            return start + payload;
+        }
         self.end_of_payload(self.payload_before(start) + payload)
     }
 
     /// Payload bytes between two positions that do not lie inside page headers.
     pub(crate) const fn payload_between(self, start: u64, end: u64) -> u64 {
+        if in_page(start) != 0 && start <= end && in_page(start) + (end - start) <= PAGE_BYTES {
+            return end - start;
+        }
         self.payload_before(end) - self.payload_before(start)
     }
+}
+
+const fn in_page(lsn: u64) -> u64 {
+    lsn % PAGE_BYTES
 }
 
 /// `length` rounded up to where the next record may begin.
@@ -186,6 +205,21 @@ mod tests {
             assert_eq!(format.payload_before(start), payload, "at {start}");
             assert_eq!(format.end_of_payload(payload), lsn);
             (lsn, payload) = (start + 8, payload + 8);
+        }
+    }
+
+    #[test]
+    fn what_lies_on_one_page_is_counted_as_everything_else() {
+        let format = WalFormat::new(17, 1 << 20, SystemIdentifier::new(1)).unwrap();
+        for page in [0, 8192, (1 << 20) - 8192, 1 << 20] {
+            let starts = (0..9).map(|n| n * 8).chain((1..7).map(|n| PAGE_BYTES - n * 8)).map(|at| page + at);
+            for start in starts.map(|at| format.record_start(at).max(page + format.header_bytes(page))) {
+                for payload in [0, 8, 16, 24, 40, 8120, 8128, 8136, 8144, 8152, 8160, 8168, 8176, 8192, 16_400] {
+                    let end = format.end_of_payload(format.payload_before(start) + payload);
+                    assert_eq!(format.end_after(start, payload), end, "{payload} bytes from {start}");
+                    assert_eq!(format.payload_between(start, end.max(start)), payload, "from {start} to {end}");
+                }
+            }
         }
     }
 

@@ -178,6 +178,7 @@ impl Framer {
         self.base + self.buffer.len() as u64
     }
 
+    #[inline]
     fn bytes(&self, from: u64, to: u64) -> &[u8] {
         &self.buffer[(from - self.base) as usize..(to - self.base) as usize]
     }
@@ -294,6 +295,7 @@ impl Framer {
         }
     }
 
+    #[inline]
     fn finish_record(&mut self, start: u64, end: u64, header: RecordHeader) {
         assert!(end > start && end <= self.received(), "a record that was received");
         self.previous = Some(Lsn::new(start));
@@ -306,6 +308,7 @@ impl Framer {
         }
     }
 
+    #[inline]
     fn whole<'a>(&'a self, begin: u64, start: u64, end: u64, record: &'a [u8]) -> Frame<'a> {
         Frame {
             kind: FrameKind::Record,
@@ -417,6 +420,7 @@ fn header_bytes_in(format: WalFormat, start: u64, from: u64, take: u64) -> u64 {
 }
 
 /// Checks a whole record.
+#[inline]
 fn verify(bytes: &[u8], start: u64, previous: Option<Lsn>) -> Result<RecordHeader, WalError> {
     let header = RecordHeader::read(bytes.first_chunk().expect("a checked length holds the header"));
     header.check(start, previous)?;

@@ -41,6 +41,7 @@ pub struct RecordHeader {
 
 impl RecordHeader {
     /// Reads a header from its 24 bytes; nothing is checked.
+    #[inline]
     #[must_use]
     pub fn read(bytes: &[u8; RECORD_HEADER_BYTES]) -> Self {
         Self {
@@ -61,6 +62,7 @@ impl RecordHeader {
 
     /// The rules of `ValidXLogRecordHeader`, and the largest size. `previous` is the start of the record before; where
     /// it is unknown the link must only lead backwards.
+    #[inline]
     pub(crate) fn check(&self, start: u64, previous: Option<Lsn>) -> Result<(), WalError> {
         check_length(start, self.length)?;
         if !(self.manager <= MANAGER_BUILT_IN_MAX || self.manager >= MANAGER_CUSTOM_MIN) {
@@ -86,6 +88,7 @@ pub(crate) const MANAGER_BUILT_IN_MAX: u8 = 21;
 pub(crate) const MANAGER_CUSTOM_MIN: u8 = 128;
 
 /// A length that a record can have.
+#[inline]
 pub(crate) fn check_length(start: u64, length: u32) -> Result<(), WalError> {
     if (RECORD_HEADER_BYTES as u32..=RECORD_BYTES_MAX).contains(&length) {
         return Ok(());
@@ -94,8 +97,9 @@ pub(crate) fn check_length(start: u64, length: u32) -> Result<(), WalError> {
 }
 
 /// The checksum of a whole record (`ValidXLogRecord`).
+#[inline]
 pub(crate) fn checksum(record: &[u8]) -> u32 {
-    finish_checksum(segments::checksum(&record[RECORD_HEADER_BYTES..]), record)
+    segments::checksum_of_both(&record[RECORD_HEADER_BYTES..], &record[..SUMMED_HEADER_BYTES])
 }
 
 /// The checksum, given that of the bytes behind the header: it takes in the header last.
@@ -104,6 +108,7 @@ pub(crate) fn finish_checksum(body: u32, header: &[u8]) -> u32 {
 }
 
 /// Compares the checksum of the record at `start`.
+#[inline]
 pub(crate) fn check_checksum(start: u64, expected: u32, found: u32) -> Result<(), WalError> {
     if expected == found {
         return Ok(());

@@ -27,6 +27,7 @@ pub(crate) const REL_FILE_BYTES: usize = 12;
 
 impl RelFile {
     /// Reads the name at `at`; `None` if the bytes end before.
+    #[inline]
     pub(crate) fn read(bytes: &[u8], at: usize) -> Option<Self> {
         let bytes = bytes.get(at..)?.first_chunk::<REL_FILE_BYTES>()?;
         Some(Self { tablespace: u32_at(bytes, 0), database: u32_at(bytes, 4), number: u32_at(bytes, 8) })

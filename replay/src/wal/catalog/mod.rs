@@ -73,6 +73,7 @@ impl Default for Sieve {
 }
 
 impl Sieve {
+    #[inline]
     fn place(number: u32) -> (usize, u64) {
         ((number >> 6) as usize % 64, 1 << (number % 64))
     }
@@ -82,6 +83,7 @@ impl Sieve {
         self.0[word] |= bit;
     }
 
+    #[inline]
     fn may_hold(&self, number: u32) -> bool {
         let (word, bit) = Self::place(number);
         self.0[word] & bit != 0
@@ -112,6 +114,7 @@ impl CatalogMap {
     }
 
     /// Whether records about this file are kept.
+    #[inline]
     #[must_use]
     pub fn keeps(&self, file: RelFile) -> bool {
         if file.number < FIRST_USER_NUMBER {

@@ -119,7 +119,12 @@ impl Filter {
     }
 
     /// The unit that ends at `end` is dropped.
+    #[inline]
     pub(super) fn drop_to(&mut self, end: u64) {
+        // Nothing is written for it, so no room is needed.
+        if self.state.form.joins(end) {
+            return;
+        }
         self.make_room(0);
         let begin = self.state.form.position;
         if end - begin > crate::wal::pieces::item::GRID_BYTES {

@@ -127,6 +127,19 @@ impl Form {
         [before, self.extend(format, end)]
     }
 
+    /// As [`Form::drop_to`], for what most dropped units are: one that only lengthens the open run. False: it is not such a unit.
+    #[inline]
+    pub(crate) fn joins(&mut self, end: u64) -> bool {
+        let Some(run) = &mut self.run else { return false };
+        // Nothing is closed as long as all of the run lies in one stretch of the grid.
+        if end / GRID_BYTES != run.begin / GRID_BYTES || self.turn.is_some() {
+            return false;
+        }
+        assert!(end > self.position, "a unit has bytes");
+        (run.end, self.position, self.page_overwrites) = (end, end, false);
+        true
+    }
+
     /// The open run, or a new one, reaches to `end`. What is closed by that.
     fn extend(&mut self, format: WalFormat, end: u64) -> Option<(Run, Option<u64>)> {
         let begin = self.run.map_or(self.position, |run| run.begin);
