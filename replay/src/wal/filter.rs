@@ -283,6 +283,12 @@ impl Filter {
         padded: bool,
         history: &mut dyn FormHistory,
     ) -> Result<(), FilterError> {
+        let header = RecordHeader::read(record.first_chunk().expect("a verified record holds its header"));
+        let is_switch = header.manager == manager::XLOG && header.operation() == SWITCH;
+        if is_switch && record.len() > RECORD_HEADER_BYTES {
+            // It comes bare (`RequestXLogSwitch`, `xlog.c`). One with blocks would be judged by them, and its padding belong to nothing.
+            return Err(FilterError::Malformed { lsn: start, manager: "XLOG".to_owned(), name: "SWITCH" });
+        }
         let judgement = classify::judge(self.format.major(), &self.table, &mut self.state.map, start, record)?;
         if judgement.verdict == Verdict::Drop {
             self.dropped(start, end);
@@ -290,14 +296,8 @@ impl Filter {
         }
         self.counts.kept += 1;
         self.changes_catalogs |= judgement.changes_catalogs;
-        let header = RecordHeader::read(record.first_chunk().expect("a verified record holds its header"));
-        if header.manager == manager::XLOG && header.operation() == SWITCH {
-            if padded {
-                // What stands before it need not wait for the padding.
-                self.cut();
-            }
+        if is_switch {
             self.switch(header.xid, padded);
-            self.awaits_padding = padded;
         } else if let Some(commit) = plain_commit(&header, record) {
             self.counts.plain_commits += 1;
             self.commit(commit);

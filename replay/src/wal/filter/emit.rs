@@ -158,10 +158,15 @@ impl Filter {
     }
 
     pub(super) fn switch(&mut self, xid: u32, padded: bool) {
+        if padded {
+            // What stands before it need not wait for the padding.
+            self.cut();
+        }
         self.make_room(0);
         self.unit(&Item::Switch { xid }, |filter, noop| filter.writer.switch(noop, xid));
         let at_segment_end = self.state.form.position.is_multiple_of(u64::from(self.format.segment_bytes()));
         assert!(at_segment_end, "padded or not ({padded}), a SWITCH ends its segment");
+        self.awaits_padding = padded;
     }
 
     pub(super) fn overwritten(&mut self, start: Lsn, end: Lsn, length: u32) {

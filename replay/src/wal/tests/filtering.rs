@@ -309,3 +309,21 @@ fn a_switch_ends_no_body_before_its_padding_has_come() {
     );
     assert!(ends[0].0 < start + 1000 && ends[1].0 == end, "{ends:X?}");
 }
+
+/// Found by the fuzzer: a record that is a SWITCH by its number, and has blocks.
+#[test]
+fn a_switch_that_says_more_than_that_is_refused() {
+    for file in [(1663, 5, 1259), (1663, 5, 20_000)] {
+        let mut forge = Forge::new(16, 3 << 20);
+        let body = super::forge::blocks_and_data(&[super::forge::block(0, file, 9)], &[]);
+        forge.record(0, 0x40, 0, &body);
+        let end = forge.format.segment_end(forge.end());
+        forge.bytes.resize((end - forge.start) as usize, 0);
+        let state = FilterState::begin(Lsn::new(forge.start), CatalogMap::default());
+        let mut entries =
+            crate::physical::CatalogEntries::new(forge.format, TimelineId::new(forge.timeline), state, 1 << 20);
+        let refused = entries.push(Lsn::new(forge.start), &forge.bytes, &mut crate::wal::NoHistory);
+        assert!(format!("{refused:?}").contains("SWITCH"), "{refused:?}");
+        assert!(entries.front().is_none(), "nothing of it is kept");
+    }
+}
