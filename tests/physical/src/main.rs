@@ -49,7 +49,7 @@ enum Command {
         #[arg(long, default_value_t = 2)]
         cycles: u64,
     },
-    /// One `wal_segment_size` through capture, restore_command, export and wal-fetch, within 128 MiB of memory, on each major.
+    /// One `wal_segment_size` through capture, restore_command, export and wal-fetch, within bounds of memory, on each major.
     SegmentSize {
         /// 1 to 1024, a power of two. In the catalog profile this program itself has the captured range in memory, several times.
         #[arg(long, default_value_t = 1024)]

@@ -1,6 +1,6 @@
 //! One `wal_segment_size`, through everything of ours that handles whole segments: the padding behind a switch, WAL that only
-//! `restore_command` has, `export`, `wal-fetch`. Every file has the right bytes, and none of our processes is ever larger than
-//! [`RESIDENT_BYTES_MAX`], however large a segment is.
+//! `restore_command` has, `export`, `wal-fetch`. Every file has the right bytes, and none of our processes is ever larger than its
+//! entry in [`RESIDENT_BYTES_MAX`], however large a segment is.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -19,8 +19,11 @@ use crate::filtered::{Filtered, first_map};
 use crate::stage::{SLOT, SOON, Stage, Wanted, end_segment, flushed, program};
 use crate::{Result, doing};
 
-/// What a process of ours may have resident at most, mapped files included.
-pub const RESIDENT_BYTES_MAX: u64 = 128 << 20;
+/// Of the store.
+const STORE_SEGMENT: (&str, u64) = ("64MiB", 64 << 20);
+/// What may be resident at most, mapped files included: of the daemon, of export, of `wal-fetch`. The last maps segments of the
+/// store, two of them while it goes from one to the next: pages of the page cache, which are anybody's at need.
+pub const RESIDENT_BYTES_MAX: [u64; 3] = [128 << 20, 128 << 20, (64 << 20) + 2 * STORE_SEGMENT.1];
 /// For gigabytes on a busy machine.
 const LATER: Duration = Duration::from_secs(300);
 /// Between two looks at a process.
@@ -53,9 +56,9 @@ pub async fn run(major: u32, profile: Profile, wal_segment_mib: u32) -> Result<S
     walk.restored(whole).await?;
     let exported = walk.exported(whole).await?;
     let files = walk.fetched(&exported, whole)?;
-    for peak in walk.peak_bytes {
-        if peak == 0 || peak > RESIDENT_BYTES_MAX {
-            return Err(format!("{:?} bytes were resident, {RESIDENT_BYTES_MAX} may be", walk.peak_bytes));
+    for (peak, max) in walk.peak_bytes.into_iter().zip(RESIDENT_BYTES_MAX) {
+        if peak == 0 || peak > max {
+            return Err(format!("{:?} bytes were resident, {RESIDENT_BYTES_MAX:?} may be", walk.peak_bytes));
         }
     }
     let (profile, peak_bytes, millis) = (profile.word(), walk.peak_bytes, begun.elapsed().as_millis() as u64);
@@ -76,7 +79,8 @@ impl Walk {
         let archive = scratch_folder("archive").map_err(doing("a folder"))?;
         give(archive.path(), server_account().map_err(doing("an account"))?).map_err(doing("a folder"))?;
         let command = format!("cp --sparse=always %p {}/%f", archive.path().display());
-        let wanted = Wanted { profile: profile.word(), store_segment: "64MiB", ..Wanted::full(major, wal_segment_mib) };
+        let wanted =
+            Wanted { profile: profile.word(), store_segment: STORE_SEGMENT.0, ..Wanted::full(major, wal_segment_mib) };
         let wanted = wanted
             .conf("wal_keep_size", "0")
             .conf("min_wal_size", &format!("{}MB", 2 * wal_segment_mib))
