@@ -138,7 +138,7 @@ impl<D: Disk> Standbys for StoreStandbys<D> {
             let slot = standby.slot.clone().expect("sessions have numbers of their own");
             return Err(StandbyError::InUse(slot));
         }
-        let used = Used { in_use: Arc::clone(&self.in_use), name: name.clone() };
+        let used = Arc::new(Used { in_use: Arc::clone(&self.in_use), name: name.clone() });
         let store = self.store.clone();
         let attached = blocking(move || {
             if !is_slot {
@@ -154,7 +154,8 @@ impl<D: Disk> Standbys for StoreStandbys<D> {
         let cursor = attached.await.map_err(|error| refused(standby.slot.as_ref(), error))?;
         let (format, store) = (self.format, self.store.clone());
         let held = cursor.confirmed().lsn.max(self.oldest());
-        Ok(StandbyHold { cursor: Some(cursor), store, format, held, is_slot, _used: used })
+        let lent = Arc::new(Mutex::new(Lent { cursor: Some(cursor), is_over: false }));
+        Ok(StandbyHold { lent, store, format, held, is_slot, used })
     }
 }
 
@@ -174,14 +175,48 @@ impl Drop for Used {
 /// What one connected standby holds.
 #[derive(Debug)]
 pub(super) struct StandbyHold<D: Disk = SystemDisk> {
-    /// Away while a thread moves it.
-    cursor: Option<Cursor<D>>,
+    lent: Arc<Mutex<Lent<D>>>,
     store: Store<D>,
     format: WalFormat,
     /// The beginning of the segment from which on everything is held, as far as it was told.
     held: Lsn,
     is_slot: bool,
-    _used: Used,
+    used: Arc<Used>,
+}
+
+/// A cursor that a thread may have at the moment. A session may end right then, so whoever comes last clears up.
+#[derive(Debug)]
+struct Lent<D: Disk> {
+    /// Away while a thread moves it.
+    cursor: Option<Cursor<D>>,
+    /// The standby is gone.
+    is_over: bool,
+}
+
+fn lock_lent<D: Disk>(lent: &Mutex<Lent<D>>) -> MutexGuard<'_, Lent<D>> {
+    lent.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Gives a cursor back; one without a slot goes with its standby.
+fn give_back<D: Disk>(lent: &Mutex<Lent<D>>, store: &Store<D>, is_slot: bool, cursor: Cursor<D>) {
+    let mut lent = lock_lent(lent);
+    assert!(lent.cursor.is_none(), "there is one");
+    if !lent.is_over {
+        lent.cursor = Some(cursor);
+        return;
+    }
+    drop(lent);
+    let name = cursor.name().to_owned();
+    drop(cursor);
+    if is_slot {
+        return;
+    }
+    match store.unregister(&name) {
+        Ok(()) | Err(spool::Error::Closed | spool::Error::Unregistered { .. }) => {}
+        Err(error) => {
+            tracing::warn!(cursor = name, %error, "the hold of a standby that is gone stays until the next start")
+        }
+    }
 }
 
 impl<D: Disk> Hold for StandbyHold<D> {
@@ -191,16 +226,19 @@ impl<D: Disk> Hold for StandbyHold<D> {
         if held <= self.held {
             return Ok(());
         }
-        let Some(mut cursor) = self.cursor.take() else {
-            return Err(StandbyError::Refused("its hold was lost when a move of it was given up".to_owned()));
+        let Some(mut cursor) = lock_lent(&self.lent).cursor.take() else {
+            return Err(StandbyError::Refused("its hold is being moved, which was given up".to_owned()));
         };
+        // Dropping this future does not end the thread.
+        let (lent, store, is_slot, used) =
+            (Arc::clone(&self.lent), self.store.clone(), self.is_slot, Arc::clone(&self.used));
         let moved = blocking(move || {
             let moved = cursor.seek(Seek::Lsn(held));
-            (cursor, moved)
+            give_back(&lent, &store, is_slot, cursor);
+            drop(used);
+            moved
         });
-        let (cursor, moved) = moved.await;
-        self.cursor = Some(cursor);
-        match moved {
+        match moved.await {
             Ok(()) => self.held = held,
             // The segment is kept in part only, so all that is kept is held already.
             Err(spool::Error::CursorBelowStart { .. }) => {}
@@ -212,17 +250,62 @@ impl<D: Disk> Hold for StandbyHold<D> {
 
 impl<D: Disk> Drop for StandbyHold<D> {
     fn drop(&mut self) {
-        let Some(cursor) = self.cursor.take() else { return };
-        let name = cursor.name().to_owned();
-        drop(cursor);
-        if self.is_slot {
-            return;
+        let cursor = {
+            let mut lent = lock_lent(&self.lent);
+            lent.is_over = true;
+            lent.cursor.take()
+        };
+        if let Some(cursor) = cursor {
+            give_back(&self.lent, &self.store, self.is_slot, cursor);
         }
-        match self.store.unregister(&name) {
-            Ok(()) | Err(spool::Error::Closed | spool::Error::Unregistered { .. }) => {}
-            Err(error) => {
-                tracing::warn!(cursor = name, %error, "the hold of a standby that is gone stays until the next start")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::task::{Context, Waker};
+    use std::time::{Duration, Instant};
+
+    use segments::{RecordKind, SystemIdentifier, TimelineId};
+    use spool::{RecordInput, StoreOptions, SystemStore};
+
+    use super::*;
+
+    const SEGMENT: u64 = 1 << 20;
+
+    /// A session that ends while its hold is being moved leaves none behind: it would keep WAL until the next start.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn who_goes_while_a_hold_is_moved_leaves_none_behind() {
+        let place = tempfile::tempdir().expect("a folder");
+        let store = SystemStore::create(&place.path().join("store"), &StoreOptions::tiny()).expect("created");
+        for number in 1..=8 {
+            let (timeline, lsn) = (TimelineId::new(1), Lsn::new(number * SEGMENT));
+            let record =
+                RecordInput { first: true, last: true, kind: RecordKind(9), schema: 1, timeline, lsn, body: b"wal" };
+            store.append_durable(StreamKind::Wal, record).expect("durable");
+        }
+        let format = WalFormat::new(18, SEGMENT as u32, SystemIdentifier::new(7)).expect("a format");
+        let (in_use, name) = (InUse::default(), format!("{SESSION_PREFIX}0"));
+        for round in 0..20 {
+            let cursor = register(&store, &name, Lsn::new(SEGMENT)).expect("registered");
+            let used = Arc::new(Used { in_use: Arc::clone(&in_use), name: name.clone() });
+            let lent = Arc::new(Mutex::new(Lent { cursor: Some(cursor), is_over: false }));
+            let held = Lsn::new(SEGMENT);
+            let mut hold = StandbyHold { lent, store: store.clone(), format, held, is_slot: false, used };
+            let flush = Lsn::new(5 * SEGMENT + 1);
+            {
+                let mut report = pin!(hold.report(Positions { write: flush, flush, ..Positions::default() }));
+                // Once: the thread is on its way, and nobody waits for it any more.
+                let _ = report.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+            }
+            drop(hold);
+            let begin = Instant::now();
+            while !store.cursors().expect("listed").is_empty() {
+                assert!(begin.elapsed() < Duration::from_secs(60), "round {round}: {:?}", store.cursors());
+                tokio::time::sleep(Duration::from_millis(1)).await;
             }
         }
+        store.close().expect("closed");
     }
 }
