@@ -137,7 +137,7 @@ impl Looks {
         self.bytes += bytes;
         let due = self.bytes >= LOOK_BYTES || self.at.is_none_or(|at| now.duration_since(at) >= LOOK_INTERVAL);
         if due {
-            self.bytes = 0;
+            self.bytes = bytes;
             self.at = Some(now);
         }
         due
@@ -200,6 +200,7 @@ mod tests {
         assert!(looks.due(1, start), "the first time");
         assert!(!looks.due(1, start));
         assert!(looks.due(LOOK_BYTES, start));
+        assert!(looks.due(1, start), "what was looked before counts as well");
         assert!(!looks.due(1, start + LOOK_INTERVAL / 2));
         assert!(looks.due(1, start + LOOK_INTERVAL));
     }

@@ -116,7 +116,7 @@ impl<D: Disk> Pump<D> {
 
     async fn append(&mut self, record: &EncodedRecord) -> Result<()> {
         if self.looks.due(record.body.len(), Instant::now()) {
-            self.held_up.wait_for_room(&self.store, self.budget).await?;
+            self.held_up.wait_for_room(&self.store, StreamKind::Txn, self.budget).await?;
         }
         let input = record_input(record, self.timeline);
         self.store.append_async(StreamKind::Txn, input).await?;

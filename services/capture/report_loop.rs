@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use replay::conn::{ConnError, FeedbackSender, StatusUpdate};
-use segments::Lsn;
+use segments::{Lsn, StreamKind};
 use spool::disk::Disk;
 use spool::{Store, StreamState};
 use tokio::sync::{Notify, watch};
@@ -156,38 +156,90 @@ pub(crate) async fn watch_source(
 }
 
 /// Whether and why the reader waits for room in the store.
-#[derive(Debug)]
-pub(crate) struct HeldUp(std::sync::Mutex<Room>);
-
-impl Default for HeldUp {
-    fn default() -> Self {
-        Self(std::sync::Mutex::new(Room::Free))
-    }
+pub(crate) struct HeldUp {
+    room: std::sync::Mutex<Room>,
+    measure: Box<dyn Fn() -> Option<Room> + Send + Sync>,
 }
 
 impl HeldUp {
+    /// Of a reader that appends to this store.
+    pub(crate) fn new<D: Disk>(store: &Store<D>, budget: Budget) -> Self {
+        let store = store.clone();
+        Self::measured(move || Some(budget.room(store.store_bytes(), store.free_bytes().ok()?)))
+    }
+
+    fn measured(measure: impl Fn() -> Option<Room> + Send + Sync + 'static) -> Self {
+        Self { room: std::sync::Mutex::new(Room::Free), measure: Box::new(measure) }
+    }
+
     /// Pauses where the disk budget is nearly used up, and waits while it is. The socket is not read meanwhile, so the
     /// source waits too; feedback has a task of its own.
-    pub(crate) async fn wait_for_room<D: Disk>(&self, store: &Store<D>, budget: Budget) -> Result<(), spool::Error> {
-        loop {
-            let room = budget.room(store.store_bytes(), store.free_bytes()?);
-            self.set(room.clone());
-            match room {
-                Room::Free => return Ok(()),
-                Room::Scarce(pause, _) => {
-                    tokio::time::sleep(pause).await;
-                    return Ok(());
-                }
-                Room::None(_) => tokio::time::sleep(WAIT).await,
-            }
+    pub(crate) async fn wait_for_room<D: Disk>(
+        &self,
+        store: &Store<D>,
+        stream: StreamKind,
+        budget: Budget,
+    ) -> Result<(), spool::Error> {
+        while !self.look(store, stream, budget).await? {}
+        Ok(())
+    }
+
+    /// One look at the budget and the disk: true, after a pause where the end is near, if more may be appended to `stream`;
+    /// false, after a while, if not.
+    ///
+    /// What waits in memory takes room as well, up to 8 MiB for each stream. Near the end it is written before it is
+    /// counted, so that the budget is exceeded by no more than what is appended between two looks.
+    pub(crate) async fn look<D: Disk>(
+        &self,
+        store: &Store<D>,
+        stream: StreamKind,
+        budget: Budget,
+    ) -> Result<bool, spool::Error> {
+        let mut room = budget.room(store.store_bytes() + store.buffered_bytes(), store.free_bytes()?);
+        if room != Room::Free {
+            store.durable_async(stream, store.watermarks(stream).appended.seqno).await?;
+            room = budget.room(store.store_bytes(), store.free_bytes()?);
         }
+        self.set(room.clone());
+        match room {
+            Room::Free => return Ok(true),
+            Room::Scarce(pause, _) => tokio::time::sleep(pause).await,
+            Room::None(_) => tokio::time::sleep(WAIT).await,
+        }
+        Ok(!matches!(room, Room::None(_)))
     }
 
     pub(crate) fn set(&self, room: Room) {
-        *self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = room;
+        *self.room.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = room;
     }
 
+    /// As the reader found it last. Where that was scarce it is measured again: of a source that has fallen silent the reader
+    /// looks no more, and the room may have come since.
     pub(crate) fn room(&self) -> Room {
-        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
+        let mut room = self.room.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if matches!(*room, Room::Scarce(..))
+            && let Some(now) = (self.measure)()
+        {
+            *room = now;
+        }
+        room.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Without this capture was `backpressured` for as long as the source was silent, whatever had become free meanwhile.
+    #[test]
+    fn room_that_comes_while_the_source_is_silent_is_seen() {
+        let held_up = HeldUp::measured(|| Some(Room::Free));
+        held_up.set(Room::None("full".into()));
+        assert_eq!(held_up.room(), Room::None("full".into()), "the reader looks by itself");
+        held_up.set(Room::Scarce(Duration::from_millis(1), "near".into()));
+        assert_eq!(held_up.room(), Room::Free);
+        let held_up = HeldUp::measured(|| None);
+        held_up.set(Room::Scarce(Duration::from_millis(1), "near".into()));
+        assert!(matches!(held_up.room(), Room::Scarce(..)), "what cannot be measured stays");
     }
 }

@@ -74,7 +74,8 @@ impl<D: Disk> Session<D> {
         tracing::info!(slot = logical.slot, %from, open_transactions = streaming, "streaming");
         let (reader, sender) = stream.split();
         context.metrics.stream_began(from);
-        let (reception, held_up) = (Arc::<Reception>::default(), Arc::<HeldUp>::default());
+        let budget = Budget::of(&context.config.store);
+        let (reception, held_up) = (Arc::<Reception>::default(), Arc::new(HeldUp::new(&context.store, budget)));
         let inputs = FeedbackInputs {
             reception: Arc::clone(&reception),
             durable: context.store.watch_durable(StreamKind::Txn),
@@ -102,7 +103,7 @@ impl<D: Disk> Session<D> {
             timeline,
             reception,
             metrics: Arc::clone(&context.metrics),
-            budget: Budget::of(&context.config.store),
+            budget,
             held_up,
             idle: IdleAdvance::default(),
             offered_at: UnixMicros::new(0),

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use physical::filtered::{Filtered, first_map};
 use replay::wal::{Found, RunFinder};
-use segments::Lsn;
+use segments::{Lsn, StreamKind};
 use serde_json::Value;
 use setup::account::{give, scratch_folder, server_account};
 use setup::on_every_major;
@@ -174,6 +174,34 @@ async fn retention_leaves_what_a_restart_reads() {
     daemon.kill9();
     let mut daemon = world.run_until_ready().await;
     world.source.create_database("another").await.expect("database");
+    world.wait_level(&mut daemon, LATER).await;
+    assert_eq!(daemon.terminate(SOON).await.expect("ended"), Some(0));
+}
+
+/// What was stored before the source fell silent, far less than is saved by its size, is not kept for a restart for as long as
+/// the silence lasts.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_wal_of_a_silent_source_shrinks_to_what_is_needed() {
+    let mut world = World::start(18).await;
+    world.document.physical_lines[1] = "profile = \"catalog\"".into();
+    world.document.more = "[retention]\nmin_bytes = \"0\"\nmin_age = \"0s\"\n".into();
+    world.write_config();
+    let mut daemon = world.run_until_ready().await;
+    // Some 4 MB of `wal/`.
+    for catalog in ["pg_attribute", "pg_proc", "pg_depend"] {
+        world.source.sql(DATABASE, &format!("VACUUM FULL {catalog}")).await.expect("rewritten");
+    }
+    world.wait_level(&mut daemon, LATER).await;
+    let store = Path::new(&world.document.store).to_owned();
+    let kept =
+        || spool::ReadOnlyStore::open(&store).expect("opened").segment_ids(StreamKind::Wal).expect("listed").len();
+    assert!(kept() > 4, "{}", kept());
+    // The one with the newest entry, the one that goes on behind it, and the next.
+    wait_until("the rest goes", LATER, async || kept() <= 3).await;
+    assert_eq!(daemon.terminate(SOON).await.expect("ended"), Some(0));
+    // A restart begins from what was saved then.
+    let mut daemon = world.run_until_ready().await;
+    world.source.sql(DATABASE, "CREATE TABLE behind_it(id int)").await.expect("made");
     world.wait_level(&mut daemon, LATER).await;
     assert_eq!(daemon.terminate(SOON).await.expect("ended"), Some(0));
 }

@@ -48,11 +48,11 @@ impl<D: Disk> Catalog<D> {
         store: &Store<D>,
         (format, timeline): (WalFormat, TimelineId),
         state: FilterState,
-        body_bytes_max: usize,
+        (body_bytes_max, store_bytes_max): (usize, u64),
         metrics: Arc<CaptureMetrics>,
         (candidates, judged): (Candidates, mpsc::UnboundedReceiver<(Lsn, Decision)>),
     ) -> Self {
-        let saving = Saving::begun(state.position());
+        let saving = Saving::begun(state.position(), store_bytes_max);
         let entries = CatalogEntries::new(format, timeline, state, body_bytes_max);
         let forms = StoredForms::new(store.clone(), format);
         let told = FilterCounts::default();
@@ -87,8 +87,10 @@ impl<D: Disk> Catalog<D> {
         self.entries.wants_flush() || self.saving.is_due() || self.due_at().is_some_and(|at| at <= now)
     }
 
+    /// When what was gathered is to be appended, or the filter's state to be saved.
     fn due_at(&self) -> Option<Instant> {
-        self.since.map(|since| since + GATHER)
+        let gathered = self.since.map(|since| since + GATHER);
+        gathered.into_iter().chain(self.saving.due_at()).min()
     }
 
     fn show(&mut self) {
@@ -124,7 +126,7 @@ impl<D: Disk> Entries<D> {
         }
     }
 
-    /// When what was gathered has to be appended at the latest; `None` where nothing waits.
+    /// When there is something to do at the latest although nothing comes; `None` where nothing waits.
     pub(super) fn due_at(&self) -> Option<Instant> {
         match self {
             Self::Full(_) => None,

@@ -109,7 +109,10 @@ impl<D: Disk> Pump<D> {
         let Catalog { entries, saving, .. } = &mut **catalog;
         while let Some(body) = entries.front() {
             if self.looks.due(body.bytes.len(), Instant::now()) {
-                self.held_up.wait_for_room(&self.store, self.budget).await?;
+                // The room that is waited for may be what the filter's own cursor keeps.
+                while !self.held_up.look(&self.store, StreamKind::Wal, self.budget).await? {
+                    saving.save_taken(&self.store).await?;
+                }
             }
             let input = RecordInput {
                 first: body.first,
@@ -133,7 +136,7 @@ impl<D: Disk> Pump<D> {
 
     async fn append(&mut self, record: EntryRecord, at_once: bool) -> Result<()> {
         if self.looks.due(record.body.len(), Instant::now()) {
-            self.held_up.wait_for_room(&self.store, self.budget).await?;
+            self.held_up.wait_for_room(&self.store, StreamKind::Wal, self.budget).await?;
         }
         let input = RecordInput {
             first: record.first,

@@ -26,48 +26,80 @@ const SAVE_BYTES: u64 = 8 << 20;
 /// And so long a time, where little is stored.
 const SAVE_INTERVAL: Duration = Duration::from_secs(60);
 
+/// And so long after the last record, where nothing more comes: what a silent source keeps is what its readers need.
+const SAVE_SILENCE: Duration = Duration::from_secs(5);
+
+/// Of the store's budget, this part is held for a restart at most: capture must not wait for room that it holds itself.
+const SAVE_SHARE: u64 = 8;
+
+/// Where it could not be saved when it was due, it is tried again so much later.
+const SAVE_RETRY: Duration = Duration::from_secs(1);
+
 /// When the state is saved next.
 pub(super) struct Saving {
     saved: Lsn,
     at: Instant,
+    tried: Instant,
+    appended: Instant,
     bytes: u64,
+    bytes_max: u64,
     taken: Option<(Lsn, Vec<u8>)>,
 }
 
 impl Saving {
-    /// The state at `position` is saved, or follows from what is.
-    pub(super) fn begun(position: Lsn) -> Self {
-        Self { saved: position, at: Instant::now(), bytes: 0, taken: None }
+    /// The state at `position` is saved, or follows from what is. The store may take `store_bytes_max` in all.
+    pub(super) fn begun(position: Lsn, store_bytes_max: u64) -> Self {
+        let now = Instant::now();
+        let bytes_max = SAVE_BYTES.min(store_bytes_max / SAVE_SHARE);
+        Self { saved: position, at: now, tried: now, appended: now, bytes: 0, bytes_max, taken: None }
     }
 
     /// A body of so many bytes was appended.
     pub(super) fn appended(&mut self, bytes: usize) {
         self.bytes += bytes as u64;
+        self.appended = Instant::now();
     }
 
     /// Whether a copy should be taken at the next cut.
     pub(super) fn is_due(&self) -> bool {
-        let is_much = self.bytes >= SAVE_BYTES || (self.bytes > 0 && self.at.elapsed() >= SAVE_INTERVAL);
-        is_much && self.taken.is_none()
+        let is_time = self.bytes > 0 && Instant::now() >= self.time();
+        (self.bytes >= self.bytes_max || is_time) && self.taken.is_none()
+    }
+
+    /// When what was stored since the last time is to be saved, however little it is.
+    fn time(&self) -> Instant {
+        (self.at + SAVE_INTERVAL).min(self.appended + SAVE_SILENCE)
+    }
+
+    /// When to try although the source says nothing any more; `None` where nothing was stored since the last time.
+    pub(super) fn due_at(&self) -> Option<Instant> {
+        let is_behind = self.bytes > 0 || self.taken.is_some();
+        is_behind.then(|| self.time().max(self.tried + SAVE_RETRY))
+    }
+
+    /// Saves the copy that was taken, if there is one and all that it follows from is durable.
+    pub(super) async fn save_taken<D: Disk>(&mut self, store: &Store<D>) -> Result<()> {
+        let durable = store.watermarks(StreamKind::Wal).durable_entry_end.lsn;
+        if let Some((position, state)) = self.taken.take_if(|taken| taken.0 <= durable) {
+            save(store, position, state).await?;
+            self.saved = position;
+            self.at = Instant::now();
+        }
+        Ok(())
     }
 }
 
 impl<D: Disk> Catalog<D> {
     /// Right behind a cut: takes a copy where one is due, and saves the one that was taken once it is durable.
     pub(super) async fn save_when_due(&mut self, store: &Store<D>) -> Result<()> {
+        self.saving.tried = Instant::now();
         if self.saving.is_due()
             && let Some(copy) = self.entries.saved()
         {
             (self.saving.taken, self.saving.bytes) = (Some(copy), 0);
         }
-        let durable = store.watermarks(StreamKind::Wal).durable_entry_end.lsn;
-        self.entries.durable(durable);
-        if let Some((position, state)) = self.saving.taken.take_if(|taken| taken.0 <= durable) {
-            save(store, position, state).await?;
-            self.saving.saved = position;
-            self.saving.at = Instant::now();
-        }
-        Ok(())
+        self.entries.durable(store.watermarks(StreamKind::Wal).durable_entry_end.lsn);
+        self.saving.save_taken(store).await
     }
 
     /// At a stop, when everything is durable.
@@ -176,4 +208,53 @@ fn follow<D: Disk>(cursor: &mut Cursor<D>, format: WalFormat, state: &mut Filter
         followed.map_err(|error| damaged(&error))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn begun() -> Saving {
+        Saving::begun(Lsn::new(7), 1 << 40)
+    }
+
+    /// Without this a source that falls silent kept up to 8 MiB of `wal/` for as long as it was silent.
+    #[test]
+    fn what_was_stored_before_the_source_fell_silent_is_saved_soon() {
+        let mut saving = begun();
+        assert_eq!(saving.due_at(), None, "there is nothing new");
+        saving.appended(1);
+        assert_eq!(saving.due_at(), Some(saving.appended + SAVE_SILENCE));
+        assert!(!saving.is_due());
+        // It could not be saved then, or the copy was not durable yet: not at once again.
+        saving.tried = saving.appended + SAVE_SILENCE;
+        assert_eq!(saving.due_at(), Some(saving.tried + SAVE_RETRY));
+        (saving.bytes, saving.taken) = (0, Some((Lsn::new(9), Vec::new())));
+        assert_eq!(saving.due_at(), Some(saving.tried + SAVE_RETRY), "a copy waits");
+        saving.taken = None;
+        assert_eq!(saving.due_at(), None);
+    }
+
+    #[test]
+    fn of_a_source_that_never_falls_silent_it_is_saved_every_minute_and_by_bytes() {
+        let mut saving = begun();
+        saving.appended(1);
+        saving.appended = saving.at + SAVE_INTERVAL;
+        assert_eq!(saving.due_at(), Some(saving.at + SAVE_INTERVAL));
+        let mut saving = begun();
+        saving.appended(SAVE_BYTES as usize - 1);
+        assert!(!saving.is_due());
+        saving.appended(1);
+        assert!(saving.is_due());
+        saving.taken = Some((Lsn::new(9), Vec::new()));
+        assert!(!saving.is_due(), "one at a time");
+    }
+
+    /// Else capture waits for room that its own cursor holds, for ever.
+    #[test]
+    fn of_a_small_budget_little_is_held_for_a_restart() {
+        let mut saving = Saving::begun(Lsn::new(7), 12 << 20);
+        saving.appended((12 << 20) / SAVE_SHARE as usize);
+        assert!(saving.is_due());
+    }
 }

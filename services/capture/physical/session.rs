@@ -52,8 +52,8 @@ fn entries<D: Disk>(context: &PhysicalContext<D>, start: &mut Start) -> (Entries
     let (candidates, (sender, judged)) = (Candidates::default(), mpsc::unbounded_channel());
     let judging = Companion(tokio::spawn(candidates.clone().judge(context.source.clone(), sender)));
     let from = (start.format, start.timeline);
-    let catalog =
-        Catalog::new(&context.store, from, state, body_bytes_max, Arc::clone(&context.metrics), (candidates, judged));
+    let sizes = (body_bytes_max, context.config.store.max_bytes);
+    let catalog = Catalog::new(&context.store, from, state, sizes, Arc::clone(&context.metrics), (candidates, judged));
     (Entries::Catalog(Box::new(catalog)), Some(judging))
 }
 
@@ -81,7 +81,8 @@ impl<'a, D: Disk> Session<'a, D> {
     ) -> Result<()> {
         let endpoint = context.source.endpoint();
         let timeout = read_wal_sender_timeout(&met.sql).await.map_err(|error| CaptureError::sql(&endpoint, &error))?;
-        let held_up = Arc::<HeldUp>::default();
+        let budget = Budget::of(&context.config.store);
+        let held_up = Arc::new(HeldUp::new(&context.store, budget));
         let watch = Watch {
             client: met.sql,
             _task: met.task,
@@ -105,7 +106,7 @@ impl<'a, D: Disk> Session<'a, D> {
             timeline: start.timeline,
             reception: Arc::default(),
             metrics: Arc::clone(&context.metrics),
-            budget: Budget::of(&context.config.store),
+            budget,
             held_up,
             looks: Looks::new(),
             acknowledge: None,

@@ -1,6 +1,6 @@
 //! What a store shows of itself.
 
-use segments::StreamKind;
+use segments::{BODY_BYTES_MAX, StreamKind, record_bytes};
 
 use super::Store;
 use crate::disk::Disk;
@@ -23,6 +23,21 @@ impl<D: Disk> Store<D> {
     #[must_use]
     pub fn store_bytes(&self) -> u64 {
         store_bytes(self.shared())
+    }
+
+    /// Bytes of records that were accepted and are not durable yet, of all streams: they take room that
+    /// [`Store::store_bytes`] does not count until they are.
+    #[must_use]
+    pub fn buffered_bytes(&self) -> u64 {
+        let limit = self.shared().options.append_buffer_bytes_max.max(record_bytes(BODY_BYTES_MAX as usize));
+        let of_stream = |kind: StreamKind| {
+            let bytes = self.shared().stream(kind).front().buffered_bytes();
+            assert!(bytes <= limit, "more waits in {kind} than may: {bytes}");
+            bytes as u64
+        };
+        let buffered = super::STREAMS.into_iter().map(of_stream).sum();
+        assert!(buffered <= (super::STREAMS.len() * limit) as u64, "each stream has its limit: {buffered}");
+        buffered
     }
 
     /// Bytes that the file system has left for us.

@@ -129,6 +129,12 @@ impl Front {
         &self.watermarks
     }
 
+    /// Bytes of records that are not durable yet.
+    pub(crate) fn buffered_bytes(&self) -> usize {
+        assert_eq!(self.buffered_bytes == 0, self.is_drained(), "what is not durable waits here");
+        self.buffered_bytes
+    }
+
     /// Why nothing more is accepted, once that is so.
     pub(crate) fn ended(&self) -> Option<&Error> {
         self.ended.as_ref()

@@ -8,8 +8,8 @@
 //! 2. The hold in walspool's status is at or below it at every moment, and never goes back.
 //! 3. The server comes back with the same data and streams: what it has to read again was in the store, and was fetched.
 //! 4. The next restartpoint is completed, and the hold follows it to the beginning of the WAL file with its redo position.
-//! 5. Segments of `wal/` below the hold are gone, by the files, but for what the configured minimum keeps and for what capture
-//!    reads again when it is restarted, which has a bound of its own.
+//! 5. Segments of `wal/` below the hold are gone, by the files, but for what the configured minimum keeps. What capture reads
+//!    again when it is restarted is not kept beyond a few seconds of silence.
 //! 6. On 17 and 18 the redo position is the source's. On 16 it is at or below: where the source's lies inside a merged no-op,
 //!    the shadow's is that no-op's beginning, and from there it has to begin again. That has to have happened.
 //! 7. Every column of every catalog is the source's.
@@ -26,7 +26,7 @@ use tokio_postgres::{CancelToken, Client, NoTls};
 use crate::control::Control;
 use crate::random::Random;
 use crate::results::Marathon;
-use crate::shadow::{POLL, Subject, held, kill, lsn, shares};
+use crate::shadow::{POLL, Subject, kill, lsn, shares};
 use crate::stored::{Kept, kept};
 use crate::trap::{Point, Trap};
 use crate::{Result, doing};
@@ -35,9 +35,6 @@ use crate::{Result, doing};
 const WAL_FILE_BYTES: u64 = 1 << 20;
 /// Of the store: as small as may be, so that a cycle's catalogs fill several.
 const SEGMENT_BYTES: u64 = 256 << 10;
-/// So much is kept for a restart of capture at most: 8 MiB (`services/capture/physical/README.md`), and what was appended until
-/// that was seen and was durable.
-const FILTER_BYTES_MAX: u64 = 10 << 20;
 /// Databases that are made until segments go; each is some 7 MB of `wal/`.
 const DATABASES_MAX: u32 = 6;
 /// Restartpoints that are tried until one comes to the point.
@@ -365,19 +362,16 @@ impl Run {
         kept(self.subject.stage.document.store.as_ref())
     }
 
-    /// The oldest segment that is left is needed from the hold on, or by a restart of capture, or the younger ones are less
-    /// than the minimum.
+    /// The oldest segment that is left is needed from the hold on, or the younger ones are less than the minimum.
     async fn wait_for_retention(&mut self, hold: u64) -> Result<()> {
         let begun = Instant::now();
         loop {
             let status = self.subject.stage.launch.status().await.map_err(doing("status"))?;
-            let filter = held(&status, "cursor capture_wal_filter")?;
             let segments = self.segments()?;
             let (oldest, younger) = segments.split_first().ok_or("wal/ has no segment")?;
             let younger_bytes: u64 = younger.iter().map(|kept| kept.used_bytes).sum();
             let is_minimum = younger_bytes < self.lane.retention_min_bytes;
-            let is_filter = oldest.needed_below > filter && younger_bytes <= FILTER_BYTES_MAX;
-            if oldest.needed_below > hold || is_minimum || is_filter {
+            if oldest.needed_below > hold || is_minimum {
                 self.lane.segments_removed += oldest.segment - self.oldest_segment;
                 self.oldest_segment = oldest.segment;
                 return Ok(());
