@@ -108,17 +108,28 @@ async fn an_operator_stops_it_starts_it_looks_into_it_and_makes_it_anew() {
 
     let plan = world.command(&["shadow", "rebuild"]).await;
     assert!(plan.code == Some(4) && plan.stdout.contains("would throw away"), "{plan:?}");
-    // Neither the state nor the folder's number tells the old one from the new one.
-    let of_the_old = world.data().join("of_the_old");
-    std::fs::write(&of_the_old, "").expect("written");
-    let rebuilt = world.command(&["shadow", "rebuild", "--execute"]).await;
-    assert_eq!(rebuilt.code, Some(0), "{rebuilt:?}");
-    let is_new = |status: &Value| {
-        let shadow = &status["shadow"];
-        shadow["state"] == "streaming" && shadow["bootstrap"]["finished"] == true && !of_the_old.exists()
-    };
-    daemon.wait_for("it is made anew", PATIENCE, is_new).await.expect("made");
+    world.rebuild(&mut daemon).await;
     world.assert_equal().await;
+}
+
+/// What a bootstrap costs follows the schema, not the data.
+#[tokio::test(flavor = "multi_thread")]
+async fn ten_times_the_data_are_hardly_more_bytes_to_make_it_from() {
+    let world = World::start(17).await;
+    let fill = |rows| format!("INSERT INTO payload SELECT n, repeat('x', 1000) FROM generate_series(1, {rows}) n");
+    world.sql("CREATE TABLE payload(id int, t text)").await;
+    world.sql(&fill(9_000)).await;
+    let mut daemon = world.run_until_streaming().await;
+    let received = async || world.shadow_status().await["bootstrap"]["received_bytes"].as_u64().expect("told");
+    let of_ten = received().await;
+    world.sql(&fill(81_000)).await;
+    let client = world.source.client("postgres").await.expect("connected");
+    let row = client.query_one("SELECT pg_relation_size('payload')", &[]).await.expect("told");
+    assert!(row.get::<_, i64>(0) > 90_000_000, "there is data");
+    world.rebuild(&mut daemon).await;
+    let of_hundred = received().await;
+    println!("{of_ten} bytes, then {of_hundred}");
+    assert!(of_ten > 5_000_000 && of_hundred <= of_ten + of_ten / 10, "{of_ten} bytes, then {of_hundred}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -68,6 +68,20 @@ impl World {
         self.launch.command(arguments, PATIENCE).await.expect("it ran")
     }
 
+    /// Throws the shadow away, and waits until another one streams.
+    pub async fn rebuild(&self, daemon: &mut Walspool) {
+        // Neither the state nor the folder's number tells the old one from the new one.
+        let of_the_old = self.data().join("of_the_old");
+        std::fs::write(&of_the_old, "").expect("written");
+        let rebuilt = self.command(&["shadow", "rebuild", "--execute"]).await;
+        assert_eq!(rebuilt.code, Some(0), "{rebuilt:?}");
+        let is_new = |status: &Value| {
+            let shadow = &status["shadow"];
+            shadow["state"] == "streaming" && shadow["bootstrap"]["finished"] == true && !of_the_old.exists()
+        };
+        daemon.wait_for("it is made anew", PATIENCE, is_new).await.expect("made");
+    }
+
     /// `walspool shadow psql`.
     pub async fn psql(&self, sql: &str) -> Outcome {
         let mut command = tokio::process::Command::new(&self.launch.binary);
