@@ -115,12 +115,16 @@ impl Segment {
     /// As `timeline` has it: what an older timeline held before a switch is in it, as the server copies it
     /// (`XLogInitNewTimeline`, `xlog.c`); what a newer one holds is not.
     fn fetch(&self, timeline: TimelineId, to: &Path, partial: bool) -> Result<Fetched, FetchError> {
-        let end = self.begin.checked_add(self.bytes).unwrap_or(Lsn::MAX);
-        let (durable, _) = self.store.final_end(&self.facts)?;
-        if self.begin >= durable || (end > durable && !partial) {
-            return Ok(Fetched::NotThere(format!("it ends at {end}, and what is durable here at {durable}")));
-        }
-        let end = end.min(durable);
+        let whole = self.begin.checked_add(self.bytes).unwrap_or(Lsn::MAX);
+        let end = if whole < Lsn::MAX && self.store.is_final_to(&self.facts, whole)? {
+            whole
+        } else {
+            let (durable, _) = self.store.final_end(&self.facts)?;
+            if self.begin >= durable || (whole > durable && !partial) {
+                return Ok(Fetched::NotThere(format!("it ends at {whole}, and what is durable here at {durable}")));
+            }
+            whole.min(durable)
+        };
         let mut reader = WalReader::new(&self.store, &self.facts, self.begin)?;
         let mut file = Beside::make(to)?;
         let (mut piece, mut newest) = (Vec::new(), TimelineId::default());

@@ -79,6 +79,23 @@ impl<D: Disk> WalStore<D> {
         })
     }
 
+    /// Whether WAL may be handed out up to the end of a WAL segment. In the catalog profile no run of no-ops reaches over it:
+    /// each ends where it crosses a line of the grid (`replay::wal::pieces::item::GRID_BYTES`), of which a segment's end is one.
+    ///
+    /// # Errors
+    /// The store cannot be read.
+    ///
+    /// # Panics
+    /// If no WAL segment ends there.
+    pub fn is_final_to(&self, facts: &WalFacts, end: Lsn) -> Result<bool, WalReadError> {
+        assert!(end.get().is_multiple_of(u64::from(facts.format.segment_bytes())), "{end} is no end of a segment");
+        let durable = match self {
+            Self::Here(store) => store.watermarks(StreamKind::Wal).durable_entry_end,
+            Self::Attached(store) => store.entry_end_at(StreamKind::Wal, end)?,
+        };
+        Ok(durable.seqno != Seqno::NONE && durable.lsn >= end)
+    }
+
     pub(super) fn records(&self, from: CursorStart) -> Result<Reader<D>, spool::Error> {
         match self {
             Self::Here(store) => store.reader(StreamKind::Wal, from),

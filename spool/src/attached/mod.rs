@@ -187,6 +187,19 @@ impl<D: Disk> AttachedStore<D> {
         Ok(end)
     }
 
+    /// End of a complete entry of `stream` that is durable now and ends at or behind `lsn`; of the last one where none does.
+    /// Less is looked at than for [`AttachedStore::entry_end`], where the stream goes on behind it.
+    ///
+    /// # Errors
+    /// As [`crate::Cursor::next_batch`].
+    pub fn entry_end_at(&self, stream: StreamKind, lsn: segments::Lsn) -> Result<Position> {
+        let stream = self.inner.stream(stream)?;
+        let end = stream.advance_to(lsn)?;
+        assert!(end.seqno.next() >= stream.start().seqno, "an entry ends at or behind the start");
+        assert!(end.seqno != segments::Seqno::NONE || end.lsn == segments::Lsn::ZERO, "no entry has no end");
+        Ok(end)
+    }
+
     /// The newest durable state, or `None` where none was ever appended.
     ///
     /// # Errors

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use segments::{Position, Seqno, StreamKind};
+use segments::{Lsn, Position, Seqno, StreamKind};
 
 use super::{Attached, AttachedStore};
 use crate::cursor::{
@@ -100,7 +100,11 @@ impl<D: Disk> AttachedStore<D> {
         let home = Arc::new(AttachedHome { store: Arc::clone(attached), stream: Arc::clone(&stream) });
         loop {
             let start = stream.start();
-            stream.advance(Seqno::new(u64::MAX))?;
+            match from {
+                // What lies behind the place where it begins is looked at as it comes there.
+                CursorStart::After(lsn) => stream.advance_to(Lsn::new(lsn.get().saturating_add(1)))?,
+                CursorStart::Earliest | CursorStart::Latest => stream.advance(Seqno::new(u64::MAX))?,
+            };
             let opened = Reader::open(Arc::clone(&home) as Arc<_>, from);
             // What the look began with may go before the reader is there, and may still be in memory here, where the reader
             // would find it; the start only moves on, so this ends.

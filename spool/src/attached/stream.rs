@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use segments::{Geometry, Position, SegmentHeader, SegmentId, Seqno, StoreId, StreamEpoch, StreamKind};
+use segments::{Geometry, Lsn, Position, SegmentHeader, SegmentId, Seqno, StoreId, StreamEpoch, StreamKind};
 use tokio::sync::watch;
 
 use crate::control::{ControlReader, Ticket};
@@ -193,13 +193,22 @@ impl<D: Disk> AttachedStream<D> {
     /// # Errors
     /// `Corrupt` where what should be durable is not there, `Foreign`, `Io`.
     pub(crate) fn advance(&self, until: Seqno) -> Result<Position> {
+        self.advance_while(|end| end.seqno < until)
+    }
+
+    /// As [`AttachedStream::advance`], until an entry is known that ends at or behind `until`.
+    pub(crate) fn advance_to(&self, until: Lsn) -> Result<Position> {
+        self.advance_while(|end| end.lsn < until)
+    }
+
+    fn advance_while(&self, is_short: impl Fn(&Position) -> bool) -> Result<Position> {
         let mut known = lock(&self.known);
-        if known.entry_end.seqno >= until {
+        if !is_short(&known.entry_end) {
             return Ok(known.entry_end);
         }
         let bound = self.bound(&mut known)?;
         let ended_before = known.entry_end.seqno;
-        while known.entry_end.seqno < until && order(known.frontier) < order(bound) {
+        while is_short(&known.entry_end) && order(known.frontier) < order(bound) {
             let (before, start) = (known.frontier, known.table.start());
             if let Err(error) = self.take_in(&mut known, bound) {
                 // It may have gone while it was looked at. The start only moves on, so this ends.

@@ -10,6 +10,7 @@ mod cold;
 mod collect;
 mod home;
 mod hub;
+mod index;
 mod latest;
 mod reader;
 mod register;

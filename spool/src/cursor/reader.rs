@@ -412,7 +412,7 @@ impl<D: Disk, V: SegmentView> StreamReader<D, V> {
             durable => Ok(Place { segment: durable.segment, offset: durable.offset }),
         };
         let Some(segment) = holding else { return at_end };
-        let mut place = Place { segment, offset: content_start };
+        let mut place = Place { segment, offset: self.offset_before(segment, seqno)? };
         loop {
             let At::Groups(window) = self.at(place, false)? else { return Ok(place) };
             let header = match window.group_header(place.offset) {

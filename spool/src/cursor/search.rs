@@ -41,7 +41,7 @@ impl<D: Disk, V: SegmentView> StreamReader<D, V> {
     pub(crate) fn entry_end_before(&mut self, is_beyond: impl Fn(&Position, UnixMicros) -> bool) -> Result<Position> {
         let start = self.start();
         assert!(start.seqno != Seqno::NONE, "records count from one");
-        let (mut last, first_segment) = self.view().with_table(|table| {
+        let (last, first_segment) = self.view().with_table(|table| {
             let mut last = Position { seqno: Seqno::new(start.seqno.get() - 1), ..Position::default() };
             for entry in table.entries() {
                 let info = &entry.info;
@@ -56,8 +56,30 @@ impl<D: Disk, V: SegmentView> StreamReader<D, V> {
         });
         let Some(segment) = first_segment else { return Ok(last) };
         assert!(segment >= start.segment, "what the table has lies at or behind the start");
-        let mut place = Place { segment, offset: self.geometry().content_start() };
-        loop {
+        // Stretch by stretch from the nearest place on, each up to the one before: together one way through the segment at most.
+        let (first, mut until) = (self.geometry().content_start(), self.geometry().content_end());
+        for offset in self.offsets_before(segment, &is_beyond)? {
+            // What was complete before a group in the middle is not known; before the first one it is.
+            let known = (offset == first).then_some(last);
+            if let Some(found) = self.last_before(Place { segment, offset }, until, known, &is_beyond)? {
+                return Ok(found);
+            }
+            assert!(offset < until, "each stretch lies before the one that was looked through");
+            until = offset;
+        }
+        unreachable!("a search from the first group on ends with what was known before it");
+    }
+
+    /// The end of the last entry before the first one that `is_beyond`, among the groups from `place` up to the offset `until`;
+    /// `last` is the one before these groups. `None` where that is not known and would be the answer.
+    fn last_before(
+        &mut self,
+        mut place: Place,
+        until: u64,
+        mut last: Option<Position>,
+        is_beyond: impl Fn(&Position, UnixMicros) -> bool,
+    ) -> Result<Option<Position>> {
+        while place.offset < until {
             let visited = self.visit(place, |group, _| {
                 let ends = group.spots().iter().map(|spot| spot.meta).filter(|meta| meta.last);
                 for meta in ends {
@@ -65,7 +87,8 @@ impl<D: Disk, V: SegmentView> StreamReader<D, V> {
                     if is_beyond(&end, group.written_at()) {
                         return None;
                     }
-                    last = end;
+                    assert!(last.is_none_or(|last| last.seqno < end.seqno), "entries end one after the other");
+                    last = Some(end);
                 }
                 Some(group.end_offset())
             })?;
@@ -74,6 +97,8 @@ impl<D: Disk, V: SegmentView> StreamReader<D, V> {
                 Visit::Group(None) | Visit::NextSegment(_) | Visit::End => return Ok(last),
             }
         }
+        assert!(place.offset >= until, "the whole stretch was looked through");
+        Ok(last)
     }
 
     /// The place behind the group that was looked at.
