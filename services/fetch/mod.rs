@@ -6,6 +6,9 @@
 //! that is answered only for what lies beyond the durable end or was never on that timeline; what was removed, has a gap or
 //! is damaged is an error of its own kind, and nothing is put at the destination.
 //!
+//! Of the store only what the segment lies in is looked at: a few footers lead there, and what is durable behind it is not
+//! asked for. The bytes go from where they lie straight into a file that has no name of PostgreSQL's until all are vouched for.
+//!
 //! A segment of the catalog profile is there once its last byte is final: a run of no-ops that is open may still grow, and its
 //! bytes are made only when it is closed.
 
@@ -20,9 +23,6 @@ use spool::{AttachOptions, AttachedStore};
 
 use crate::wal::{WalFacts, WalReadError, WalReader, WalStore};
 use name::Wanted;
-
-/// A file is written in pieces of this size.
-const PIECE_BYTES: u64 = 1 << 20;
 
 /// What came of it, where nothing is wrong.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -116,6 +116,7 @@ impl Segment {
     /// (`XLogInitNewTimeline`, `xlog.c`); what a newer one holds is not.
     fn fetch(&self, timeline: TimelineId, to: &Path, partial: bool) -> Result<Fetched, FetchError> {
         let whole = self.begin.checked_add(self.bytes).unwrap_or(Lsn::MAX);
+        self.store.begin_near(self.begin)?;
         let end = if whole < Lsn::MAX && self.store.is_final_to(&self.facts, whole)? {
             whole
         } else {
@@ -125,15 +126,10 @@ impl Segment {
             }
             whole.min(durable)
         };
-        let mut reader = WalReader::new(&self.store, &self.facts, self.begin)?;
+        let reader = WalReader::new(&self.store, &self.facts, self.begin)?;
         let mut file = Beside::make(to)?;
-        let (mut piece, mut newest) = (Vec::new(), TimelineId::default());
-        while reader.position() < end {
-            piece.clear();
-            let piece_end = reader.position().checked_add(PIECE_BYTES).unwrap_or(end).min(end);
-            newest = reader.read(piece_end, &mut piece)?;
-            file.write(&piece)?;
-        }
+        // The file gets its name only when all that was written to it is vouched for.
+        let newest = reader.copy(end, |bytes| file.write(bytes))?;
         if newest != timeline {
             return Ok(Fetched::NotThere(format!("at {end} the WAL is on timeline {newest}, not on {timeline}")));
         }

@@ -2,15 +2,19 @@
 
 use std::collections::VecDeque;
 
+use replay::physical::Profile;
 use replay::stored::{Given, StoredRecord, StoredWal};
 use segments::{Lsn, RecordKind, TimelineId};
 use spool::disk::{Disk, SystemDisk};
-use spool::{BatchLimits, CursorStart, Reader};
+use spool::{Batch, BatchLimits, CursorStart, Reader};
 
 use super::{WalFacts, WalReadError, WalStore};
 
 /// Records are taken in batches of this size, one at least: what a reader holds is this, and a record's body beside it.
 const BATCH: BatchLimits = BatchLimits { bytes_max: 1 << 20, records_max: 1024 };
+
+/// WAL that has to be made is given out in pieces of this size: what was just made is still near the processor.
+const PIECE_BYTES: u64 = 256 << 10;
 
 /// A record that was copied out of a batch: nothing of a batch may go on before it is finished.
 #[derive(Debug)]
@@ -30,6 +34,7 @@ struct Taken {
 pub struct WalReader<D: Disk = SystemDisk> {
     store: WalStore<D>,
     begin: Lsn,
+    profile: Profile,
     records: Reader<D>,
     taken: VecDeque<Taken>,
     wal: StoredWal,
@@ -55,7 +60,7 @@ impl<D: Disk> WalReader<D> {
             Err(error) => return Err(error.into()),
         };
         let wal = StoredWal::new(facts.format, facts.profile);
-        Ok(Self { store: store.clone(), begin, records, taken: VecDeque::new(), wal, at })
+        Ok(Self { store: store.clone(), begin, profile: facts.profile, records, taken: VecDeque::new(), wal, at })
     }
 
     /// Where the next byte lies.
@@ -113,12 +118,7 @@ impl<D: Disk> WalReader<D> {
     }
 
     fn next_batch(&mut self) -> Result<(), WalReadError> {
-        let batch = match self.records.next_batch(BATCH) {
-            Ok(Some(batch)) => batch,
-            Ok(None) => return Ok(()),
-            Err(spool::Error::CursorBelowStart { .. }) => return Err(removed(&self.store, self.begin, self.at)),
-            Err(error) => return Err(error.into()),
-        };
+        let Some(batch) = next(&mut self.records, &self.store, self.begin, self.at)? else { return Ok(()) };
         let taken = batch.records().map(|record| {
             let StoredRecord { first, last, kind, schema, timeline, lsn, body } = StoredRecord::from(&record);
             Taken { first, last, kind, schema, timeline, lsn, body: body.to_vec() }
@@ -127,6 +127,99 @@ impl<D: Disk> WalReader<D> {
         batch.finish()?;
         self.taken = taken;
         Ok(())
+    }
+
+    /// Gives the bytes up to `end` to `out`, in order, and says of which timeline the last one is. In the full profile they are
+    /// lent from where they lie in the store. **What was given counts only once this has ended well**: until then it has to be
+    /// possible to take it back.
+    ///
+    /// # Errors
+    /// [`WalReadError`], and whatever `out` says.
+    ///
+    /// # Panics
+    /// If `end` is not beyond the position.
+    pub fn copy<E: From<WalReadError>>(
+        mut self,
+        end: Lsn,
+        mut out: impl FnMut(&[u8]) -> Result<(), E>,
+    ) -> Result<TimelineId, E> {
+        assert!(end > self.at, "{end} is not beyond {}", self.at);
+        if self.profile == Profile::Full {
+            return self.copy_lent(end, out);
+        }
+        let (mut piece, mut timeline) = (Vec::new(), self.wal.timeline());
+        while self.at < end {
+            piece.clear();
+            timeline = self.read(self.at.checked_add(PIECE_BYTES).unwrap_or(end).min(end), &mut piece)?;
+            out(&piece)?;
+        }
+        Ok(timeline)
+    }
+
+    fn copy_lent<E: From<WalReadError>>(
+        &mut self,
+        end: Lsn,
+        mut out: impl FnMut(&[u8]) -> Result<(), E>,
+    ) -> Result<TimelineId, E> {
+        assert!(self.taken.is_empty(), "a reader copies from its beginning on");
+        let Self { store, begin, records, wal, at, .. } = self;
+        let mut timeline = wal.timeline();
+        while *at < end {
+            let Some(batch) = next(records, store, *begin, *at)? else {
+                return Err(WalReadError::NotYet { wanted: *at, end: wal.position() }.into());
+            };
+            let given = batch.records().try_for_each(|record| {
+                let record = StoredRecord::from(&record);
+                if let Some(bytes) = lent(wal, &record, *at, end)? {
+                    out(bytes)?;
+                    *at = Lsn::new(at.get() + bytes.len() as u64);
+                    timeline = record.timeline;
+                }
+                Ok::<(), E>(())
+            });
+            // Where the bytes have changed while they were lent, nothing that was made of them says anything.
+            batch.finish().map_err(WalReadError::from)?;
+            given?;
+        }
+        assert_eq!(*at, end, "exactly what was asked for");
+        Ok(timeline)
+    }
+}
+
+/// The WAL of a record from `at` up to `end`; `None` where it has none of it.
+fn lent<'a>(
+    wal: &mut StoredWal,
+    record: &StoredRecord<'a>,
+    at: Lsn,
+    end: Lsn,
+) -> Result<Option<&'a [u8]>, WalReadError> {
+    if at >= end {
+        return Ok(None);
+    }
+    let Some(found) = wal.lend(record)? else {
+        wal.push(record)?;
+        return Ok(None);
+    };
+    if found.end() <= at {
+        return Ok(None);
+    }
+    if found.begin > at {
+        return Err(WalReadError::Damaged(format!("WAL from {at} to {} is missing", found.begin)));
+    }
+    let (from, to) = (at.bytes_since(found.begin), end.min(found.end()).bytes_since(found.begin));
+    assert!(from < to && to <= found.bytes.len() as u64, "the record has bytes that were asked for");
+    Ok(Some(&found.bytes[from as usize..to as usize]))
+}
+
+fn next<'a, D: Disk>(
+    records: &'a mut Reader<D>,
+    store: &WalStore<D>,
+    begin: Lsn,
+    at: Lsn,
+) -> Result<Option<Batch<'a, D>>, WalReadError> {
+    match records.next_batch(BATCH) {
+        Err(spool::Error::CursorBelowStart { .. }) => Err(removed(store, begin, at)),
+        batch => Ok(batch?),
     }
 }
 

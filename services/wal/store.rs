@@ -79,6 +79,17 @@ impl<D: Disk> WalStore<D> {
         })
     }
 
+    /// Whoever asks needs only WAL from `at` on: another process's store is then learned of from there on, and not from its start.
+    ///
+    /// # Errors
+    /// The store cannot be read.
+    pub fn begin_near(&self, at: Lsn) -> Result<(), WalReadError> {
+        match self {
+            Self::Here(_) => Ok(()),
+            Self::Attached(store) => Ok(store.begin_near(StreamKind::Wal, at)?),
+        }
+    }
+
     /// Whether WAL may be handed out up to the end of a WAL segment. In the catalog profile no run of no-ops reaches over it:
     /// each ends where it crosses a line of the grid (`replay::wal::pieces::item::GRID_BYTES`), of which a segment's end is one.
     ///

@@ -2,9 +2,12 @@
 
 use std::path::Path;
 
-use segments::{Geometry, StreamKind};
+use segments::{Geometry, Lsn, RecordKind, StreamKind, TimelineId};
 use spool::disk::SystemDisk;
-use spool::{Backend, BatchLimits, Cursor, CursorStart, Drive, Environment, SegmentState, Store, StoreOptions};
+use spool::{
+    AttachOptions, AttachedStore, Backend, BatchLimits, Cursor, CursorStart, Drive, Environment, RecordInput,
+    SegmentState, Store, StoreOptions,
+};
 use suite::disk::{Counts, Manner, ObservedDisk, Operation};
 use walspool::bench::append::append_many;
 
@@ -135,4 +138,40 @@ fn opening_asks_four_operations_of_a_segment_whatever_its_size() {
     let many = of(60, 64 << 10);
     assert_eq!(many.1 - small.1, 4 * (many.0 - small.0), "{small:?} {many:?}");
     assert_eq!(small.1 - 4 * small.0, large.1 - 4 * large.0, "{small:?} {large:?}");
+}
+
+/// A reader in another process that begins near its place asks a few segments for their footers, and not all before it.
+#[test]
+fn whoever_begins_near_a_place_looks_at_few_segments() {
+    const RECORDS_OF_A_SEGMENT: u64 = 3;
+    let of = |segments: u64| {
+        let scratch = tempfile::tempdir().expect("a folder");
+        let folder = scratch.path().join("store");
+        let (store, _) = created(&folder, 64 << 10);
+        let last = segments * RECORDS_OF_A_SEGMENT;
+        for number in 1..=last {
+            let (kind, timeline, lsn) = (RecordKind(1), TimelineId::new(1), Lsn::new(number * 8));
+            let record = RecordInput { first: true, last: true, kind, schema: 1, timeline, lsn, body: &[7; 15_000] };
+            store.append_durable(StreamKind::Txn, record).expect("durable");
+        }
+        store.close().expect("closed");
+        let (disk, environment) = (observed(), Environment::system());
+        let options = AttachOptions::default();
+        let attached = AttachedStore::attach_on(disk.clone(), environment, Drive::Threads, &folder, &options);
+        let attached = attached.expect("attached");
+        let before = disk.counts();
+        let from = Lsn::new((last - last / 4) * 8 - 1);
+        attached.begin_near(StreamKind::Txn, from).expect("readable");
+        let mut reader = attached.reader(StreamKind::Txn, CursorStart::After(from)).expect("found");
+        let batch = reader.next_batch(BatchLimits { records_max: 1, ..BatchLimits::default() });
+        let batch = batch.expect("readable").expect("there");
+        assert_eq!(batch.records().next().map(|record| record.meta.lsn.get()), Some(from.get() + 1));
+        batch.finish().expect("whole");
+        let counts = disk.counts() - before;
+        [Operation::Open, Operation::Look, Operation::Read].map(|kind| counts.hot(kind)).iter().sum::<u64>()
+    };
+    // Four times as many: two more questions, each of a name, a file, its header and its footer, twice where the answer counts.
+    let (few, many) = (of(20), of(80));
+    assert!(many <= few + 16, "{few} and {many} operations");
+    assert!(many < 80, "{many} operations, fewer than there are segments");
 }

@@ -170,13 +170,35 @@ impl StoredWal {
         }
     }
 
-    fn push_wal(&mut self, record: &StoredRecord<'_>) -> Result<Given, BodyError> {
-        if !record.first && self.open_entry.is_none() {
-            return Ok(Given::Rest);
+    /// The WAL of a record that holds it as it is, where it lies in the record: as [`StoredWal::push`], and read to its end.
+    /// `None` for all others, of which nothing was taken yet, and for a part of an entry whose beginning was not given.
+    ///
+    /// # Errors
+    /// As [`StoredWal::push`].
+    ///
+    /// # Panics
+    /// As there.
+    pub fn lend<'a>(&mut self, record: &StoredRecord<'a>) -> Result<Option<WalBytes<'a>>, BodyError> {
+        if (record.kind, self.profile) != (kind::WAL_BYTES, Profile::Full) {
+            return Ok(None);
         }
-        if record.first && !record.last {
-            let (shape, timeline, turn) = (self.shape.clone(), self.timeline, self.turn);
-            self.open_entry = Some(Before { shape, timeline, turn });
+        if record.first {
+            self.give_up_entry();
+        }
+        if !self.begin_record(record) {
+            return Ok(None);
+        }
+        let is_at_beginning = self.position() == Lsn::ZERO;
+        let Shape::Full(full) = &mut self.shape else { unreachable!("the shape of the full profile") };
+        let wal = full.follow(record)?;
+        full.position = Some(wal.end());
+        self.end_record(record, is_at_beginning, wal.begin);
+        Ok(Some(wal))
+    }
+
+    fn push_wal(&mut self, record: &StoredRecord<'_>) -> Result<Given, BodyError> {
+        if !self.begin_record(record) {
+            return Ok(Given::Rest);
         }
         let is_at_beginning = self.position() == Lsn::ZERO;
         let (begin, end) = match &mut self.shape {
@@ -191,6 +213,24 @@ impl StoredWal {
                 Pieces::new(record.body)?.range()
             }
         };
+        self.end_record(record, is_at_beginning, begin);
+        Ok(Given::Wal { begin, end })
+    }
+
+    /// Notes how things are before the entry that a record begins; `false` for the rest of one whose beginning was not given.
+    fn begin_record(&mut self, record: &StoredRecord<'_>) -> bool {
+        if !record.first && self.open_entry.is_none() {
+            return false;
+        }
+        if record.first && !record.last {
+            let (shape, timeline, turn) = (self.shape.clone(), self.timeline, self.turn);
+            self.open_entry = Some(Before { shape, timeline, turn });
+        }
+        true
+    }
+
+    /// A record was taken whose WAL begins at `begin`.
+    fn end_record(&mut self, record: &StoredRecord<'_>, is_at_beginning: bool, begin: Lsn) {
         if is_at_beginning {
             self.timeline = record.timeline;
         } else if self.turn.map_or(self.timeline, |turn| turn.1) != record.timeline {
@@ -200,7 +240,6 @@ impl StoredWal {
         if record.last {
             self.open_entry = None;
         }
-        Ok(Given::Wal { begin, end })
     }
 
     fn take_turn(&mut self) {
@@ -277,17 +316,23 @@ impl Rendered {
 
 impl FullBytes {
     fn push(&mut self, record: &StoredRecord<'_>) -> Result<(Lsn, Lsn), BodyError> {
+        let wal = self.follow(record)?;
+        self.position = Some(wal.begin);
+        self.bytes.clear();
+        self.bytes.extend_from_slice(wal.bytes);
+        self.read = 0;
+        Ok((wal.begin, wal.end()))
+    }
+
+    /// The WAL of a record, which goes on where the one before ended.
+    fn follow<'a>(&self, record: &StoredRecord<'a>) -> Result<WalBytes<'a>, BodyError> {
         assert_eq!(self.read, self.bytes.len(), "read first");
         let wal = WalBytes::decode(record.kind, record.schema, record.body)?;
         if let Some(position) = self.position.filter(|position| *position != wal.begin) {
             let found = format!("WAL at {}", wal.begin);
             return Err(BodyError::corrupt("WAL that follows other WAL", format!("WAL at {position}"), found));
         }
-        self.position = Some(wal.begin);
-        self.bytes.clear();
-        self.bytes.extend_from_slice(wal.bytes);
-        self.read = 0;
-        Ok((wal.begin, wal.end()))
+        Ok(wal)
     }
 
     fn at(&self) -> Lsn {

@@ -4,6 +4,7 @@
 //! that they sleep). What is durable they learn from the control page, which records there are from the segments
 //! themselves. A writer that starts again finds them still reading.
 
+mod near;
 mod registering;
 mod stream;
 mod take_in;
@@ -185,6 +186,21 @@ impl<D: Disk> AttachedStore<D> {
         assert!(end.seqno.next() >= stream.start().seqno, "an entry ends at or behind the start");
         assert!(end.seqno != segments::Seqno::NONE || end.lsn == segments::Lsn::ZERO, "no entry has no end");
         Ok(end)
+    }
+
+    /// From here on this attachment knows of `stream` what is needed to read entries that end beyond `lsn`, and what is beside
+    /// it: a few footers lead there, and no other segment is looked at. What lies before is as if it had been removed. Says
+    /// nothing where the stream was asked for before.
+    ///
+    /// # Errors
+    /// As [`crate::Cursor::next_batch`].
+    pub fn begin_near(&self, stream: StreamKind, lsn: segments::Lsn) -> Result<()> {
+        let stream = self.inner.stream(stream)?;
+        let start = stream.start();
+        stream.begin_near(lsn)?;
+        assert!(stream.start().segment >= start.segment, "a start never goes back");
+        assert!(stream.start().seqno >= start.seqno, "nor do its records");
+        Ok(())
     }
 
     /// End of a complete entry of `stream` that is durable now and ends at or behind `lsn`; of the last one where none does.

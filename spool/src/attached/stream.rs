@@ -35,7 +35,7 @@ pub(crate) struct AttachedStream<D: Disk> {
     pub(crate) epoch: StreamEpoch,
     pub(crate) geometry: Geometry,
     control: Arc<ControlReader<D>>,
-    known: Mutex<Known<D>>,
+    pub(super) known: Mutex<Known<D>>,
     changes: watch::Sender<u64>,
     is_followed: AtomicBool,
 }
@@ -49,10 +49,10 @@ pub(super) struct Known<D: Disk> {
     /// End of the last complete entry that is known.
     pub(super) entry_end: Position,
     /// Of the writer whose word was taken last; 0 before the first.
-    generation: u64,
+    pub(super) generation: u64,
     pub(super) tail: Tail,
     /// Last record that stayed of each history that was cut.
-    cuts: Vec<Seqno>,
+    pub(super) cuts: Vec<Seqno>,
     /// The segment at the frontier.
     pub(super) opened: Option<AtFrontier<D>>,
     /// Segments that are whole and not taken for sealed yet.
@@ -80,24 +80,28 @@ impl<D: Disk> Clone for AtFrontier<D> {
 
 impl<D: Disk> Known<D> {
     fn new(marks: &StreamMarks) -> Self {
-        let start = marks.start;
+        assert_eq!(marks.geometry.check(), Ok(()), "sizes are checked where they are read");
+        Self::from_start(marks.start, marks.geometry.content_start(), marks.mark.segment)
+    }
+
+    /// Nothing is known yet of a stream that starts there.
+    pub(super) fn from_start(start: StreamStart, content_start: u64, unsettled_from: SegmentId) -> Self {
         let mut tail = Tail::new(TAIL_BYTES_MAX);
         // Somebody reads, or nobody would have asked for the stream.
         tail.add_reader();
         let before_start = Seqno::new(start.seqno.get() - 1);
         assert!(start.segment.get() > 0 && start.seqno != Seqno::NONE, "segments and records count from one");
-        assert_eq!(marks.geometry.check(), Ok(()), "sizes are checked where they are read");
         assert!(before_start < start.seqno, "nothing of the stream is known yet");
         Self {
             table: SegmentTable::new(start),
-            frontier: Place { segment: start.segment, offset: marks.geometry.content_start() },
+            frontier: Place { segment: start.segment, offset: content_start },
             entry_end: Position { seqno: before_start, lsn: start.entry_end, ..Position::default() },
             generation: 0,
             tail,
             cuts: Vec::new(),
             opened: None,
             unsealed: Vec::new(),
-            unsettled_from: marks.mark.segment,
+            unsettled_from,
         }
     }
 
@@ -226,7 +230,7 @@ impl<D: Disk> AttachedStream<D> {
     }
 
     /// Up to where one may look: everything below was synced before anybody said so.
-    fn bound(&self, known: &mut Known<D>) -> Result<Place> {
+    pub(super) fn bound(&self, known: &mut Known<D>) -> Result<Place> {
         let Some(published) = self.control.published(self.kind) else {
             let marks = self.marks()?;
             return Ok(Place { segment: marks.mark.segment, offset: marks.mark.offset });
@@ -243,6 +247,11 @@ impl<D: Disk> AttachedStream<D> {
         assert_eq!(known.generation, published.generation, "one writer at a time is believed");
         assert_ne!(known.generation, 0, "generations count from one");
         Ok(Place { segment: published.segment, offset: published.offset })
+    }
+
+    /// End of the last complete entry, as the writer has published it; `None` where it has not.
+    pub(super) fn published_end(&self) -> Option<Lsn> {
+        self.control.published(self.kind).filter(|found| found.epoch == self.epoch).map(|found| found.entry_end.lsn)
     }
 
     fn other_epoch(&self, found: StreamEpoch) -> Error {

@@ -16,6 +16,7 @@
 //! | `cursors.rs` | complete entries only, rotation, cut chains, large entries, confirm, seek, named refusals |
 //! | `readers.rs` | readers without a register: the same entries, nothing held |
 //! | `attached.rs` | readers in other processes: the same answers, through restarts of the writer, whatever the control page says |
+//! | `searches.rs` | a search looks at one stretch of a sealed segment; whoever begins near a position reads the same |
 //! | `registry.rs` | cursors moved and removed from outside: plans, deeds, refusals |
 //! | `cold.rs` | sealed segments outside the page cache: read ahead where a cursor catches up, mapped otherwise |
 //! | `retention.rs` | what cursors need stays; what nobody needs goes; files are recycled |
@@ -44,6 +45,7 @@ mod refusals;
 mod registry;
 mod retention;
 mod rows;
+mod searches;
 mod tear;
 mod threads;
 mod worlds;
