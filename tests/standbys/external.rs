@@ -31,7 +31,7 @@ fn lsn(shadow: &Value, field: &str) -> u64 {
 }
 
 /// Starts the daemon again with the standby at `[shadow]`, and retention as wanted.
-async fn configured(fed: &mut Fed, standby: &Postgres, retention: bool) {
+pub async fn configured(fed: &mut Fed, standby: &Postgres, retention: bool) {
     let url = standby.url(ROLE, "postgres");
     fed.world.document.more = format!(
         "[walsender]\n[retention]\nenabled = {retention}\n\

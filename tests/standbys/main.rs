@@ -8,8 +8,10 @@
 //! | `slots.rs` | slots outlive restarts and keep what their standbys need; what is gone is refused by name |
 //! | `rejoin.rs` | connections cut in mid-segment, the daemon frozen, the standby frozen until its slot fills the store: it rejoins by itself |
 //! | `external.rs` | `[shadow] kind = "external"`: states, the hold by its restartpoint, commands that are refused |
+//! | `backup.rs` | the same while its backup's end is not replayed: the backup's beginning stays held, whatever its restartpoints |
 //! | `strangers.rs` | TCP with TLS and passwords, and 200 strangers at once beside a standby that streams |
 
+mod backup;
 mod catalog;
 #[path = "../../replay/tests/wal/comparing.rs"]
 #[allow(dead_code, reason = "a standby that is killed has more to say than one that is not")]
