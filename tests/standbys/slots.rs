@@ -40,6 +40,9 @@ async fn a_slot_outlives_restarts_and_holds_what_its_standby_needs(major: u32) {
     let begin = restart_lsn(&fed, &fed.world.source, "second");
     assert!(begin.is_multiple_of(SEGMENT_BYTES), "a standby asks for whole segments");
 
+    // What a backup from before the slot needs was held by nobody, and may be gone by now.
+    fed.base = fed.world.folder.path().join("held");
+    fed.world.source.base_backup(&fed.base, "none").expect("a backup");
     let mut standby = fed.standby("second", &[("primary_slot_name", "second")]);
     standby.start_again().await.expect("the standby starts");
     write_rows(&fed.world.source, 2500, 40).await;
