@@ -125,6 +125,15 @@ fn what_is_read_is_the_source_or_the_filtered_wal_from_any_place_on() {
                 let (begin, all) = read(&history, profile, &records, Lsn::ZERO, seed);
                 assert_eq!((begin.get(), all.len()), (forge.start, length), "{major} {seed} {profile:?}");
                 assert!(all[..] == expected[..length], "{major} {seed} {profile:?}");
+                let mut wal = StoredWal::new(forge.format, profile);
+                let lent = records.iter().map(|record| wal.lend(&record.lent()).unwrap());
+                match profile {
+                    Profile::Full => {
+                        let lent: Vec<u8> = lent.flat_map(|wal| wal.expect("as it is").bytes.to_vec()).collect();
+                        assert!(lent == all && wal.position() == end, "{major} {seed}");
+                    }
+                    Profile::Catalog => assert!(lent.take(1).all(|made| made.is_none()), "{major} {seed}"),
+                }
                 let mut random = Random::new(seed + 100);
                 for _ in 0..8 {
                     let at = Lsn::new(forge.start + random.below(length as u64 - 1));
