@@ -62,16 +62,16 @@ async fn of_profile(plan: &Plan, goal: Goal, profile: &str) -> Result<Outcome> {
     for round in 0..plan.rounds() {
         suite::cache::drop_cached(&wal).map_err(doing("dropping cached pages"))?;
         for name in &names {
-            cold.push(timed(&mut fetch_command(&stage, name, &to))?);
+            cold.push(timed(&mut fetch_command(&stage, name, &to), &to)?);
         }
         for file in std::fs::read_dir(&wal).map_err(doing("the store"))?.flatten() {
             std::fs::read(file.path()).map_err(doing("the store"))?;
         }
         for name in &names {
-            ours.push(timed(&mut fetch_command(&stage, name, &to))?);
+            ours.push(timed(&mut fetch_command(&stage, name, &to), &to)?);
             let mut cp = Command::new("cp");
             cp.arg(stage.source.data_dir().join("pg_wal").join(name)).arg(&to);
-            theirs.push(timed(&mut cp)?);
+            theirs.push(timed(&mut cp, &to)?);
         }
         let median = suite::goal::median(&ours).unwrap_or(f64::NAN);
         println!("fetch, {profile}, round {round}: {median:.1} ms of {} segments", names.len());
@@ -93,8 +93,12 @@ fn fetch_command(stage: &ShadowStage, name: &str, to: &Path) -> Command {
     command
 }
 
-/// Milliseconds of a process under the servers' account, from before its start to after its end.
-fn timed(command: &mut Command) -> Result<f64> {
+/// Milliseconds of a process under the servers' account, from before its start to after its end. What lies at `to` is removed before,
+/// as PostgreSQL does (`RestoreArchivedFile`, `xlogarchive.c`): ext4 writes a file out at once that takes another one's place.
+fn timed(command: &mut Command, to: &Path) -> Result<f64> {
+    if to.exists() {
+        std::fs::remove_file(to).map_err(doing("removing what was fetched before"))?;
+    }
     if let Some(account) = server_account().map_err(doing("an account"))? {
         command.uid(account.uid).gid(account.gid);
     }
