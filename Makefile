@@ -110,7 +110,7 @@ bench-wal: ## physical capture beside pg_receivewal and an ordinary standby, six
 	$(CARGO) build --release -p walspool -p walspool-inspect -p walspool-bench-wal
 	@$(OUT)/walspool-bench-wal $(if $(QUICK),--quick) $(if $(PART),--part $(PART)) $(if $(CATALOG),--catalog)
 
-bench-shadow: ## standbys fed from the store beside ordinary ones, some twenty minutes; result to benches/results (QUICK=1: a look; PART=noimages, default, large, ddl, bootstrap, fed or fetch)
+bench-shadow: ## standbys fed from the store beside ordinary ones, some twelve minutes; result to benches/results (QUICK=1: a look; PART=noimages, default, large, ddl, bootstrap, fed or fetch)
 	$(CARGO) build --release -p walspool -p walspool-bench-shadow
 	@$(OUT)/walspool-bench-shadow $(if $(QUICK),--quick) $(if $(PART),--part $(PART))
 

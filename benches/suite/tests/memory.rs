@@ -1,6 +1,6 @@
 //! How much memory a store takes. Opening takes the same however many groups there are. And where groups are as large as they
-//! may be, there is a bound for one reader far behind, one that follows, and a
-//! writer that never waits. What is live is counted by an allocator of this test's own, what is resident by the kernel.
+//! may be, there is a bound for one reader far behind, one that follows, and a writer that never waits. What is live is counted
+//! by an allocator of this test's own, what is resident and anonymous (not the mapped files) by the kernel.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::path::Path;
